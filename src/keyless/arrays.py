@@ -1,0 +1,191 @@
+"""The only room that knows array libraries.
+
+Everything numerical in the core is written once against the Python array API standard and runs on numpy, torch and
+any other conforming library. The kind of array, its dtype and its device go through unchanged: float32 in, float32
+out; a torch tensor in, a torch tensor on the same device out.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, TypeAlias
+
+import array_api_compat
+import numpy as np
+
+from keyless.errors import InputError
+
+__all__ = [
+    "Array",
+    "array_like",
+    "as_float",
+    "as_matrix",
+    "check_count",
+    "check_nonnegative",
+    "check_positive",
+    "exp_in_place",
+    "is_numpy",
+    "namespace",
+    "on_cpu",
+    "random_generator",
+    "to_numpy",
+]
+
+Array: TypeAlias = Any
+"""An array of any library that follows the array API standard."""
+
+
+def namespace(*arrays: Array) -> Any:
+    """Return the array-API namespace that all `arrays` share."""
+    return array_api_compat.array_namespace(*arrays)
+
+
+def is_numpy(array: Array) -> bool:
+    """Tell whether `array` is a numpy array."""
+    return bool(array_api_compat.is_numpy_array(array))
+
+
+def on_cpu(array: Array) -> bool:
+    """Tell whether `array` lives in main memory."""
+    if is_numpy(array):
+        return True
+    return "cpu" in str(array_api_compat.device(array)).lower()
+
+
+def to_numpy(array: Array) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return `array` as a numpy array, copied to main memory if it lives elsewhere."""
+    if array_api_compat.is_torch_array(array):
+        return np.asarray(array.detach().cpu())
+    if is_numpy(array) or not hasattr(array, "__dlpack__"):
+        return np.asarray(array)
+    return np.asarray(np.from_dlpack(array))
+
+
+def array_like(values: Any, like: Array, *, dtype: Any = None) -> Array:
+    """Return `values` in the library and on the device of `like`, with its dtype unless `dtype` is given."""
+    xp = namespace(like)
+    return xp.asarray(values, dtype=like.dtype if dtype is None else dtype, device=array_api_compat.device(like))
+
+
+def as_float(values: Any, *, name: str) -> Array:
+    """Return `values` as a real floating array; integers and booleans become the library's default float.
+
+    Args:
+        values: an array of any library, or nested sequences of numbers.
+        name: what to call the array in an error message.
+    """
+    if not array_api_compat.is_array_api_obj(values):
+        try:
+            values = np.asarray(values)
+        except ValueError as error:
+            raise InputError(f"{name}: must be an array of numbers; its rows have different lengths.") from error
+    if is_numpy(values) and values.dtype.kind not in "biuf":
+        if values.dtype.kind != "O":
+            raise InputError(f"{name}: must hold real numbers; found dtype {values.dtype}. Convert it to floats first.")
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"{name}: must hold real numbers; found dtype object with entries that are not numbers ({error}). "
+                "Encode or drop them first."
+            ) from error
+    xp = namespace(values)
+    if xp.isdtype(values.dtype, "real floating"):
+        # Half precision cannot carry the sums taken here.
+        if is_numpy(values) and values.dtype.itemsize < 4:
+            return values.astype(np.float32)
+        return values
+    if xp.isdtype(values.dtype, ("bool", "integral")):
+        return xp.astype(values, xp.__array_namespace_info__().default_dtypes()["real floating"])
+    raise InputError(f"{name}: must hold real numbers; found dtype {values.dtype}. Convert it to floats first.")
+
+
+def as_matrix(values: Any, *, name: str, allow_infinite: bool = False, allow_missing: bool = False) -> Array:
+    """Return `values` as a non-empty 2-D floating array, or say what is wrong with it.
+
+    Args:
+        values: the array to check; it is never modified.
+        name: what to call it in an error message.
+        allow_infinite: let infinities pass.
+        allow_missing: let NaN pass.
+    """
+    matrix = as_float(values, name=name)
+    if matrix.ndim != 2:
+        raise InputError(
+            f"{name}: must be a table with rows and columns (2-D); found {matrix.ndim}-D of shape "
+            f"{tuple(matrix.shape)}. Reshape it."
+        )
+    if 0 in matrix.shape:
+        raise InputError(
+            f"{name}: must have at least one row and one column; found shape {tuple(matrix.shape)}. It is empty."
+        )
+    xp = namespace(matrix)
+    if not allow_missing:
+        _refuse_first(xp.isnan(matrix), name, "NaN", "Mark missing entries in the mask instead.")
+    if not allow_infinite:
+        _refuse_first(xp.isinf(matrix), name, "an infinity", "Replace it by a number or mark it missing.")
+    return matrix
+
+
+def _refuse_first(bad: Array, name: str, what: str, advice: str) -> None:
+    xp = namespace(bad)
+    if bool(xp.any(bad)):
+        row, column = (int(index[0]) for index in np.nonzero(to_numpy(bad)))
+        raise InputError(f"{name}, row {row}, column {column}: must be a finite number; found {what}. {advice}")
+
+
+def check_positive(value: Any, *, name: str) -> float:
+    """Return `value` as a float above zero, or say that it is not one."""
+    number = _as_number(value, name)
+    if not 0 < number < float("inf"):
+        raise InputError(f"{name}: must be a positive number; found {value!r}.")
+    return number
+
+
+def check_nonnegative(value: Any, *, name: str) -> float:
+    """Return `value` as a float not below zero, or say that it is not one."""
+    number = _as_number(value, name)
+    if not 0 <= number < float("inf"):
+        raise InputError(f"{name}: must be zero or a positive number; found {value!r}.")
+    return number
+
+
+def check_count(value: Any, *, name: str, maximum: int | None = None) -> int:
+    """Return `value` as a whole number of at least one, or say that it is not one."""
+    try:
+        count = operator.index(value)
+    except TypeError as error:
+        raise InputError(f"{name}: must be a whole number; found {value!r}.") from error
+    if isinstance(value, bool) or count < 1:
+        raise InputError(f"{name}: must be a whole number of at least 1; found {value!r}.")
+    if maximum is not None and count > maximum:
+        raise InputError(f"{name}: must be at most {maximum}; found {value!r}. Lower it.")
+    return count
+
+
+def _as_number(value: Any, name: str) -> float:
+    if isinstance(value, (bool, str)):
+        raise InputError(f"{name}: must be a number; found {value!r}.")
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}: must be a number; found {value!r}.") from error
+
+
+def exp_in_place(array: Array) -> Array:
+    """Return exp(array), reusing its memory where the library can."""
+    if is_numpy(array):
+        return np.exp(array, out=array)
+    if array_api_compat.is_torch_array(array):
+        return array.exp_()
+    return namespace(array).exp(array)
+
+
+def random_generator(random_state: Any) -> np.random.Generator:
+    """Return the one random generator of a run, made from a seed, a generator or None."""
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"random_state: must be None, a whole number or a numpy Generator; found {random_state!r}."
+        ) from error
