@@ -21,6 +21,7 @@ __all__ = [
     "as_float",
     "as_matrix",
     "check_count",
+    "check_finite",
     "check_nonnegative",
     "check_positive",
     "exp_in_place",
@@ -132,6 +133,14 @@ def _refuse_first(bad: Array, name: str, what: str, advice: str) -> None:
     if bool(xp.any(bad)):
         row, column = (int(index[0]) for index in np.nonzero(to_numpy(bad)))
         raise InputError(f"{name}, row {row}, column {column}: must be a finite number; found {what}. {advice}")
+
+
+def check_finite(value: Any, *, name: str) -> float:
+    """Return `value` as a finite float, or say that it is not one."""
+    number = _as_number(value, name)
+    if not abs(number) < float("inf"):
+        raise InputError(f"{name}: must be a finite number; found {value!r}.")
+    return number
 
 
 def check_positive(value: Any, *, name: str) -> float:

@@ -1,0 +1,207 @@
+"""From costs or couplings to permutations.
+
+A permutation is an integer array with `permutation[i] = j` when row i belongs to column j, and −1 when row i has no
+partner. As many pairs as possible are made unless leaving a pair apart has a price of its own (`unmatched_cost`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csgraph
+
+from keyless.arrays import Array, array_like, as_float, as_matrix, check_finite, is_numpy, namespace, to_numpy
+from keyless.errors import InputError
+
+__all__ = ["assign", "from_coupling", "inverse"]
+
+_IntArray = np.ndarray[Any, np.dtype[np.int64]]
+_FloatArray = np.ndarray[Any, np.dtype[Any]]
+
+# A connected component with at most this many cells is solved as a dense problem, which is faster for its size.
+_DENSE_CELLS = 1_000_000
+
+
+def assign(cost: Any, *, potentials: tuple[Array, Array] | None = None, unmatched_cost: float | None = None) -> Array:
+    """Find the one-to-one matching of least total cost.
+
+    Without `unmatched_cost` that is the cheapest among the matchings with as many pairs as possible; with it,
+    argmin Σ cost over matched pairs + unmatched_cost · (number of pairs that could have been made and were not).
+
+    Args:
+        cost: n × m costs, dense (an infinite cost forbids the pair) or scipy.sparse (stored entries are the
+            candidates, explicit zeros included; all other pairs are forbidden).
+        potentials: (rows, columns) dual variables such as those of `transport.sinkhorn`. They change nothing in the
+            answer; close to optimal ones make a dense problem faster.
+        unmatched_cost: price of leaving a row and a column apart. None: match as many as possible.
+
+    Returns:
+        One integer per row: its column, or −1. In the library and on the device of a dense `cost`.
+
+    Example:
+        >>> import numpy as np
+        >>> assign(np.array([[4.0, 1.0, 9.0], [2.0, 0.0, 9.0]]))
+        array([1, 0])
+        >>> assign(np.array([[0.1, 7.0], [9.0, 8.0]]), unmatched_cost=1.0)
+        array([ 0, -1])
+    """
+    if unmatched_cost is not None:
+        unmatched_cost = check_finite(unmatched_cost, name="unmatched_cost")
+    if sparse.issparse(cost):
+        if potentials is not None:
+            raise InputError("potentials: must be left out when cost is sparse; they only help dense problems.")
+        return _assign_sparse(_checked_candidates(cost), unmatched_cost)
+    cost = as_matrix(cost, name="cost", allow_infinite=True)
+    table = to_numpy(cost)
+    if np.any(np.isneginf(table)):
+        raise InputError("cost: must not be minus infinity. Use a finite cost to favour a pair.")
+    if potentials is not None:
+        table = _reduced(table, potentials, square_only=unmatched_cost is None)
+    permutation = _assign_dense(table, unmatched_cost)
+    if is_numpy(cost):
+        return permutation
+    return array_like(permutation, cost, dtype=namespace(cost).int64)
+
+
+def from_coupling(coupling: Array) -> Array:
+    """Find the matching that carries the most weight: argmax over matchings of Σ coupling[i, permutation[i]].
+
+    Example:
+        >>> import numpy as np
+        >>> from_coupling(np.array([[0.6, 0.4], [0.7, 0.3]]))
+        array([1, 0])
+    """
+    return assign(-as_matrix(coupling, name="coupling"))
+
+
+def inverse(permutation: Any, *, size: int | None = None) -> _IntArray:
+    """Return the array that sends each matched column back to its row, −1 where no row points.
+
+    Args:
+        permutation: `permutation[i] = j`, or −1.
+        size: how many columns there are; as many as rows unless given.
+
+    Example:
+        >>> inverse([2, -1, 0])
+        array([ 2, -1,  0])
+    """
+    forward: _IntArray = np.asarray(to_numpy(permutation), dtype=np.int64)
+    size = forward.shape[0] if size is None else size
+    backward: _IntArray = np.full(size, -1, dtype=np.int64)
+    matched = np.flatnonzero(forward >= 0)
+    if np.unique(forward[matched]).size < matched.size or np.any(forward >= size):
+        raise InputError("permutation: must use each column at most once, and only columns that exist.")
+    backward[forward[matched]] = matched
+    return backward
+
+
+def _reduced(table: _FloatArray, potentials: tuple[Array, Array], *, square_only: bool) -> _FloatArray:
+    """Subtract the potentials where that shifts every complete matching by the same amount."""
+    if not square_only:
+        # Which rows stay apart is part of the question; their potentials would be part of the answer.
+        return table
+    rows, columns = (to_numpy(as_float(potential, name="potentials")) for potential in potentials)
+    n_rows, n_columns = table.shape
+    if rows.shape != (n_rows,) or columns.shape != (n_columns,):
+        raise InputError(
+            f"potentials: must have {n_rows} and {n_columns} entries, as the cost does; "
+            f"found shapes {rows.shape} and {columns.shape}."
+        )
+    if n_rows <= n_columns:
+        table = table - rows[:, None]
+    if n_columns <= n_rows:
+        table = table - columns[None, :]
+    return table
+
+
+def _assign_dense(table: _FloatArray, unmatched_cost: float | None) -> _IntArray:
+    permutation: _IntArray = np.full(table.shape[0], -1, dtype=np.int64)
+    if unmatched_cost is not None:
+        # What a pair saves against staying apart; one that saves nothing may as well not be made.
+        table = np.minimum(table - unmatched_cost, 0.0)
+        rows, columns = linear_sum_assignment(table)
+        keep = table[rows, columns] < 0
+    else:
+        rows, columns = linear_sum_assignment(_forbidden_made_dear(table))
+        keep = np.isfinite(table[rows, columns])
+    permutation[rows[keep]] = columns[keep]
+    return permutation
+
+
+def _forbidden_made_dear(table: _FloatArray) -> _FloatArray:
+    """Give forbidden pairs a finite price above that of any set of allowed ones, so that fewest are used."""
+    forbidden = np.isinf(table)
+    if not forbidden.any():
+        return table
+    if forbidden.all():
+        return np.zeros_like(table)
+    low, high = table[~forbidden].min(), table[~forbidden].max()
+    dear: _FloatArray = np.where(forbidden, 1.0 + (high - low) * (1 + min(table.shape)), table - low)
+    return dear
+
+
+def _checked_candidates(cost: Any) -> sparse.csr_array:
+    candidates = sparse.csr_array(cost, copy=True)
+    candidates.sum_duplicates()
+    if candidates.data.dtype.kind not in "biuf":
+        raise InputError(f"cost: must hold real numbers; found dtype {candidates.data.dtype}.")
+    if not np.all(np.isfinite(candidates.data)):
+        raise InputError("cost: stored candidates must be finite. Leave forbidden pairs out instead.")
+    candidates.data = candidates.data.astype(np.float64)
+    return candidates
+
+
+def _assign_sparse(candidates: sparse.csr_array, unmatched_cost: float | None) -> _IntArray:
+    """Solve each connected component of the candidate graph on its own."""
+    n_rows, n_columns = candidates.shape
+    permutation: _IntArray = np.full(n_rows, -1, dtype=np.int64)
+    coordinates = candidates.tocoo()
+    rows, columns, costs = coordinates.row, coordinates.col, coordinates.data
+    if unmatched_cost is not None:
+        worthwhile = costs < unmatched_cost
+        rows, columns, costs = rows[worthwhile], columns[worthwhile], costs[worthwhile]
+    graph = sparse.coo_array((np.ones(rows.size), (rows, n_rows + columns)), shape=(n_rows + n_columns,) * 2)
+    _, labels = csgraph.connected_components(graph, directed=False)
+    edge_labels = labels[rows]
+    order = np.argsort(edge_labels, kind="stable")
+    starts = np.flatnonzero(np.diff(edge_labels[order], prepend=-1))
+    sizes = np.diff(np.append(starts, order.size))
+    alone = order[starts[sizes == 1]]
+    permutation[rows[alone]] = columns[alone]
+    for start, size in zip(starts[sizes > 1], sizes[sizes > 1], strict=True):
+        edges = order[start : start + size]
+        own_rows, local_rows = np.unique(rows[edges], return_inverse=True)
+        own_columns, local_columns = np.unique(columns[edges], return_inverse=True)
+        matched = _assign_component(
+            local_rows, local_columns, costs[edges], (own_rows.size, own_columns.size), unmatched_cost
+        )
+        found = matched >= 0
+        permutation[own_rows[found]] = own_columns[matched[found]]
+    return permutation
+
+
+def _assign_component(
+    rows: _IntArray, columns: _IntArray, costs: _FloatArray, shape: tuple[int, int], unmatched_cost: float | None
+) -> _IntArray:
+    if shape[0] * shape[1] <= _DENSE_CELLS:
+        table = np.full(shape, np.inf)
+        table[rows, columns] = costs
+        return _assign_dense(table, unmatched_cost)
+    # The sparse solver wants strictly positive costs and a matching that covers every row: each row gets a column of
+    # its own that stands for "apart", priced so that it is used only when nothing else is left, or when it pays.
+    low, high = costs.min(), costs.max()
+    price = (high - low) * (1 + min(shape)) if unmatched_cost is None else unmatched_cost - low
+    every_row = np.arange(shape[0])
+    extended = sparse.csr_array(
+        (
+            1.0 + np.concatenate([costs - low, np.full(shape[0], price)]),
+            (np.concatenate([rows, every_row]), np.concatenate([columns, shape[1] + every_row])),
+        ),
+        shape=(shape[0], shape[1] + shape[0]),
+    )
+    matched: _IntArray = np.asarray(csgraph.min_weight_full_bipartite_matching(extended)[1], dtype=np.int64)
+    matched[matched >= shape[1]] = -1
+    return matched

@@ -1,0 +1,325 @@
+"""The problem the paper's solvers work on: one matrix, parts of which are in unknown order.
+
+An `estimate` is a full matrix. Some of its entries are observed in a known place (the `reference`); the others come
+from `blocks`, whose rows stand in unknown order. A problem knows how to split an estimate into the part that belongs
+to the reference and one set of rows per block, and how to join them again. Everything else (costs, gradients,
+placing) is the same for every kind of problem:
+
+* `Problem`: tables side by side, the rows of all but the first in unknown order;
+* `PatchProblem`: one matrix, some of whose equal-sized patches have been shuffled.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from keyless.arrays import Array, array_like, as_matrix, namespace, to_numpy
+from keyless.errors import InputError
+
+__all__ = ["Block", "CorrespondenceProblem", "PatchProblem", "Problem", "pair_cost", "pair_gradient"]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A table: values, and which of them were observed.
+
+    Attributes:
+        values: n × k numbers; what stands at unobserved places is ignored and stored as 0.
+        mask: True where observed. None: everything is.
+        name: what to call the table in messages and results.
+        columns: one name per column.
+        row_ids: one label per row.
+    """
+
+    values: Array
+    mask: Array = None
+    name: str = "table"
+    columns: tuple[str, ...] | None = None
+    row_ids: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        values, mask = self.values, self.mask
+        values = as_matrix(values, name=self.name, allow_infinite=mask is not None, allow_missing=mask is not None)
+        xp = namespace(values)
+        if mask is None:
+            mask = xp.ones(values.shape, dtype=xp.bool, device=values.device)
+        else:
+            mask = array_like(mask, values, dtype=xp.bool)
+            if mask.shape != values.shape:
+                raise InputError(
+                    f"{self.name}, mask: must have the shape of the values, {tuple(values.shape)}; "
+                    f"found {tuple(mask.shape)}."
+                )
+            values = xp.where(mask, values, xp.zeros_like(values))
+            as_matrix(values, name=self.name)
+        for attribute, size in (("columns", values.shape[1]), ("row_ids", values.shape[0])):
+            labels = getattr(self, attribute)
+            if labels is not None:
+                object.__setattr__(self, attribute, tuple(labels))
+                if len(labels) != size:
+                    raise InputError(f"{self.name}, {attribute}: must hold {size} labels; found {len(labels)}.")
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "mask", mask)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return int(self.values.shape[0]), int(self.values.shape[1])
+
+    @cached_property
+    def _mask_and_values(self) -> Array:
+        """[mask, values] side by side: costs and gradients then take one matrix product each."""
+        xp = namespace(self.values)
+        return xp.concat([xp.astype(self.mask, self.values.dtype), self.values], axis=1)
+
+    @cached_property
+    def _squares(self) -> Array:
+        return namespace(self.values).sum(self.values * self.values, axis=1)
+
+
+def pair_cost(rows: Array, block: Block) -> Array:
+    """Return cost[i, j] = Σ_{k observed in row j of the block} (rows[i, k] − values[j, k])².
+
+    Args:
+        rows: n × k estimates.
+        block: the m observed rows they are compared with.
+    """
+    xp = namespace(rows)
+    cost = xp.concat([rows * rows, -2 * rows], axis=1) @ block._mask_and_values.T
+    cost += block._squares[None, :]
+    return cost
+
+
+def pair_gradient(rows: Array, coupling: Array, block: Block) -> Array:
+    """Return the gradient of ⟨coupling, pair_cost(rows, block)⟩ with respect to the rows.
+
+    That is 2·(rows ∘ (coupling·mask) − coupling·(mask ∘ values)).
+    """
+    products = coupling @ block._mask_and_values
+    width = rows.shape[1]
+    return 2 * (rows * products[:, :width] - products[:, width:])
+
+
+class CorrespondenceProblem(ABC):
+    """What a solver needs to know: where things are, and how an estimate falls into parts.
+
+    Attributes:
+        reference: the entries whose place is known, in the layout of the first part of `split`.
+        blocks: one table of rows in unknown order per correspondence sought.
+    """
+
+    reference: Block
+    blocks: tuple[Block, ...]
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Shape of an estimate."""
+
+    @abstractmethod
+    def split(self, estimate: Array) -> tuple[Array, tuple[Array, ...]]:
+        """Return the reference part of an estimate, and for each block the rows it explains."""
+
+    @abstractmethod
+    def join(self, reference: Array, parts: Sequence[Array]) -> Array:
+        """Undo `split`."""
+
+    def costs(self, estimate: Array) -> tuple[Array, ...]:
+        """Return one pairing cost per block; `cost[i, j]` is the price of putting its row j at place i."""
+        _, parts = self.split(estimate)
+        return tuple(pair_cost(part, block) for part, block in zip(parts, self.blocks, strict=True))
+
+    def gradient(self, estimate: Array, couplings: Sequence[Array]) -> Array:
+        """Return the gradient of ‖reference misfit‖² + Σ_l ⟨coupling_l, cost_l⟩ with respect to the estimate."""
+        reference, parts = self.split(estimate)
+        return self.join(
+            2 * self.reference_residual(reference),
+            [pair_gradient(part, c, block) for part, c, block in zip(parts, couplings, self.blocks, strict=True)],
+        )
+
+    def reference_residual(self, reference: Array) -> Array:
+        """Return P_Ω(reference part − reference values)."""
+        difference = reference - self.reference.values
+        xp = namespace(difference)
+        return xp.where(self.reference.mask, difference, xp.zeros_like(difference))
+
+    def reference_misfit(self, reference: Array) -> float:
+        """Return ‖P_Ω(reference part − reference values)‖²."""
+        residual = self.reference_residual(reference)
+        return float(namespace(residual).sum(residual * residual))
+
+    def place(self, permutations: Sequence[Any]) -> Block:
+        """Return the observed matrix with each block's rows put where its permutation says (−1: nothing there)."""
+        xp = namespace(self.reference.values)
+        values, masks = [], []
+        for permutation, block, places in zip(permutations, self.blocks, self.places, strict=True):
+            indices = np.asarray(to_numpy(permutation), dtype=np.int64)
+            if indices.shape != (places,) or (indices.size and (indices.max() >= block.shape[0] or indices.min() < -1)):
+                raise InputError(
+                    f"{block.name}, permutation: must hold {places} row numbers below {block.shape[0]}, or −1; "
+                    f"found shape {indices.shape}."
+                )
+            take = array_like(np.maximum(indices, 0), block.values, dtype=xp.int64)
+            found = array_like(indices >= 0, block.values, dtype=xp.bool)[:, None]
+            mask = xp.take(block.mask, take, axis=0) & found
+            masks.append(mask)
+            rows = xp.take(block.values, take, axis=0)
+            values.append(xp.where(mask, rows, xp.zeros_like(rows)))
+        return Block(
+            self.join(self.reference.values, values), self.join(self.reference.mask, masks), name="aligned tables"
+        )
+
+    @property
+    @abstractmethod
+    def places(self) -> tuple[int, ...]:
+        """For each block, how many places its rows compete for."""
+
+    def require_square(self) -> None:
+        """Raise `InputError` unless every block has exactly one row per place."""
+        for block, places in zip(self.blocks, self.places, strict=True):
+            if block.shape[0] != places:
+                raise InputError(
+                    f"{block.name}: must have as many rows as the reference has, {places}; found {block.shape[0]}. "
+                    "This solver pairs every row; drop or add rows first."
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class Problem(CorrespondenceProblem):
+    """Tables side by side: the reference, and blocks whose rows are in unknown order.
+
+    Example:
+        >>> import numpy as np
+        >>> table = np.array([[1.0, 2.0], [3.0, 4.0]])
+        >>> problem = Problem(Block(table), (Block(table[::-1]),))
+        >>> problem.place([[1, 0]]).values
+        array([[1., 2., 1., 2.],
+               [3., 4., 3., 4.]])
+    """
+
+    reference: Block
+    blocks: tuple[Block, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "blocks", tuple(self.blocks))
+        if not self.blocks:
+            raise InputError("blocks: must hold at least one table besides the reference; found none.")
+        wanted = self.reference.values
+        for block in self.blocks:
+            if type(block.values) is not type(wanted) or block.values.dtype != wanted.dtype:
+                raise InputError(
+                    f"{block.name}: must be of the same kind as {self.reference.name} "
+                    f"({type(wanted).__name__}, {wanted.dtype}); found {type(block.values).__name__}, "
+                    f"{block.values.dtype}. Convert one of them."
+                )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows of the reference, and columns of all tables together."""
+        return self.reference.shape[0], self.reference.shape[1] + sum(block.shape[1] for block in self.blocks)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Every table's rows compete for the rows of the reference."""
+        return (self.reference.shape[0],) * len(self.blocks)
+
+    def split(self, estimate: Array) -> tuple[Array, tuple[Array, ...]]:
+        """Cut the estimate into the columns of each table."""
+        edges = np.cumsum([0, self.reference.shape[1], *(block.shape[1] for block in self.blocks)])
+        pieces = [estimate[:, int(left) : int(right)] for left, right in pairwise(edges)]
+        return pieces[0], tuple(pieces[1:])
+
+    def join(self, reference: Array, parts: Sequence[Array]) -> Array:
+        """Put the columns side by side."""
+        return namespace(reference).concat([reference, *parts], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class PatchProblem(CorrespondenceProblem):
+    """One matrix, some of whose equal-sized patches have been shuffled among their places.
+
+    Patches are numbered row by row over the grid. `permutation[i] = j` says that what now stands at the j-th shuffled
+    place belongs to the i-th shuffled place.
+
+    Attributes:
+        image: the matrix as observed, shuffled patches included.
+        patch_shape: height and width of a patch; they must divide the matrix.
+        shuffled: numbers of the patches that were shuffled.
+    """
+
+    image: Block
+    patch_shape: tuple[int, int]
+    shuffled: tuple[int, ...]
+    reference: Block = field(init=False)
+    blocks: tuple[Block, ...] = field(init=False)
+    _cells: Array = field(init=False, repr=False)
+    _source: Array = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        height, width = self.image.shape
+        patch_height, patch_width = self.patch_shape
+        if patch_height < 1 or patch_width < 1 or height % patch_height or width % patch_width:
+            raise InputError(
+                f"patch_shape: must divide the matrix, {height} × {width}; found {patch_height} × {patch_width}."
+            )
+        grid = (height // patch_height) * (width // patch_width)
+        shuffled = tuple(int(number) for number in self.shuffled)
+        if not shuffled or len(set(shuffled)) != len(shuffled) or not all(0 <= number < grid for number in shuffled):
+            raise InputError(
+                f"shuffled: must be different patch numbers from 0 to {grid - 1}, at least one; found {shuffled}."
+            )
+        numbers = np.arange(height * width).reshape(height, width)
+        patches = (
+            numbers.reshape(height // patch_height, patch_height, width // patch_width, patch_width)
+            .swapaxes(1, 2)
+            .reshape(grid, patch_height * patch_width)
+        )
+        cells = patches[list(shuffled)]
+        # Joining is a gather from [all pixels of the reference part, all pixels of the patches].
+        source = numbers.ravel().copy()
+        source[cells.ravel()] = numbers.size + np.arange(cells.size)
+        known = np.ones(height * width, dtype=bool)
+        known[cells.ravel()] = False
+
+        values, mask = self.image.values, self.image.mask
+        xp = namespace(values)
+        as_index = {"dtype": xp.int64}
+        set_field = object.__setattr__
+        set_field(self, "patch_shape", (int(patch_height), int(patch_width)))
+        set_field(self, "shuffled", shuffled)
+        set_field(self, "_cells", array_like(cells.ravel(), values, **as_index))
+        set_field(self, "_source", array_like(source, values, **as_index))
+        known_mask = mask & array_like(known.reshape(height, width), values, dtype=xp.bool)
+        set_field(self, "reference", Block(values, known_mask, name=self.image.name))
+        set_field(self, "blocks", (Block(self._patches(values), self._patches(mask), name="patches"),))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the matrix."""
+        return self.image.shape
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The shuffled patches compete for the shuffled places."""
+        return (len(self.shuffled),)
+
+    def split(self, estimate: Array) -> tuple[Array, tuple[Array, ...]]:
+        """Return the whole matrix, and the shuffled places as one row of pixels each."""
+        return estimate, (self._patches(estimate),)
+
+    def join(self, reference: Array, parts: Sequence[Array]) -> Array:
+        """Put the patches over the matrix."""
+        xp = namespace(reference)
+        pixels = xp.concat([xp.reshape(reference, (-1,)), xp.reshape(parts[0], (-1,))])
+        return xp.reshape(xp.take(pixels, self._source, axis=0), self.shape)
+
+    def _patches(self, matrix: Array) -> Array:
+        xp = namespace(matrix)
+        return xp.reshape(xp.take(xp.reshape(matrix, (-1,)), self._cells, axis=0), (len(self.shuffled), -1))

@@ -1,0 +1,325 @@
+"""M³O: matrix recovery via min–max optimisation (Algorithms 1 and 2 of the paper)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from keyless.arrays import Array, check_count, check_nonnegative, check_positive, namespace, to_numpy
+from keyless.assignment import from_coupling
+from keyless.errors import CONVERGED, RUNNING, InputError, Status
+from keyless.lowrank import nuclear_norm
+from keyless.problem import CorrespondenceProblem, pair_cost, pair_gradient
+from keyless.solvers.base import (
+    LowRank,
+    ProxName,
+    Record,
+    Solution,
+    Solver,
+    WeightName,
+    default_penalty,
+    starting_estimate,
+)
+from keyless.solvers.schedules import (
+    CouplingStatistics,
+    DecayingEntropy,
+    Entropy,
+    PenaltyPath,
+    Printed,
+    Released,
+    StepRule,
+    step_rule_named,
+)
+from keyless.transport import Transport, sinkhorn
+
+__all__ = ["M3O", "M3OState", "OmegaSearch", "search_omega"]
+
+# Below this many rows a table's step is over before a thread has started.
+_ROWS_WORTH_A_THREAD = 400
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+
+
+@dataclass(frozen=True, eq=False)
+class M3OState:
+    """Where a run of M³O stands.
+
+    Attributes:
+        estimate: the current matrix.
+        estimate_nuclear_norm: its nuclear norm.
+        couplings: the couplings of the last step; empty before the first.
+        potentials: their dual variables.
+        epsilons: this and the coming values of ε.
+        penalties: this and the coming values of λ.
+        best_objective: the lowest objective seen at this λ.
+        stalled: steps since it improved.
+        record: what the last step did.
+    """
+
+    estimate: Array
+    estimate_nuclear_norm: float
+    epsilons: tuple[float, ...]
+    penalties: tuple[float, ...]
+    couplings: tuple[Array, ...] = ()
+    potentials: tuple[tuple[Array, Array], ...] = ()
+    best_objective: float = float("inf")
+    stalled: int = 0
+    record: Record | None = None
+
+
+@dataclass(frozen=True)
+class _TableStep:
+    """One table's share of a step."""
+
+    rows: Array
+    transport: Transport
+    statistics: CouplingStatistics
+    step_size: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class M3O(Solver[M3OState]):
+    """Minimise ‖reference misfit‖² + Σ_l (⟨cost_l, P_l⟩ + ε H(P_l)) + λ‖estimate‖_* over estimate and couplings P_l.
+
+    Each step finds the couplings by Sinkhorn (the Max-Oracle), takes a gradient step on the estimate, and applies a
+    low-rank operator. With the default step rule and the soft operator the entropic objective never rises at fixed ε
+    and λ. From random starts the method usually ends in a poor local optimum; see docs/m3o.md.
+
+    Attributes:
+        penalty: λ, or a `PenaltyPath`; None: a quarter of the largest singular value the aligned matrix can have.
+        prox: `"soft"` shrinks singular values (the paper's text), `"hard"` keeps those above λ unshrunk (the released
+            synthetic runs), `"rank"` keeps the `rank` largest (the released MovieLens and face runs).
+        rank: for `prox="rank"`.
+        prox_weight: `"proximal"` shrinks by ρ·λ, a true proximal gradient step, for which all tables take the smallest
+            of their step sizes; `"printed"` shrinks by λ whatever ρ, as in the paper. None: proximal for the soft
+            operator, printed for the hard one.
+        step_rule: `"descending"`, `"printed"`, `"released"`, or a rule from `keyless.solvers.schedules`.
+        entropy: the schedule of ε; None: halved from the median cost each time the objective stalls.
+        reference_update: `"refill"` replaces the reference's observed entries (Algorithm 2), `"step"` moves them by
+            the smallest step size (Algorithm 1).
+        patience: K; the objective has stalled when it has not improved over this many steps.
+        tolerance: relative improvement that counts.
+        sinkhorn_tolerance: row residual at which the couplings are good enough.
+        sinkhorn_max_iter: at most so many Sinkhorn iterations a table and step.
+        warm_start: start Sinkhorn from the potentials of the step before.
+        max_iter: at most so many steps.
+        max_time: at most so many seconds; the best so far is returned.
+        n_jobs: threads over the tables; they pay from some 400 rows on.
+
+    Example:
+        >>> from keyless.datasets import make_shuffled_tables
+        >>> from keyless.tables import to_problem
+        >>> tables, truth = make_shuffled_tables(20, (6, 5), rank=2, random_state=0)
+        >>> solution = M3O(max_iter=20).solve(to_problem(tables), random_state=0)
+        >>> solution.estimate.shape
+        (20, 11)
+    """
+
+    penalty: float | PenaltyPath | None = None
+    prox: ProxName = "soft"
+    rank: int | None = None
+    prox_weight: WeightName | None = None
+    step_rule: str | StepRule = "descending"
+    entropy: Entropy | None = None
+    reference_update: Literal["refill", "step"] = "refill"
+    patience: int = 100
+    tolerance: float = 1e-6
+    sinkhorn_tolerance: float = 0.01
+    sinkhorn_max_iter: int = 10_000
+    warm_start: bool = True
+    max_iter: int = 5_000
+    max_time: float | None = None
+    n_jobs: int | None = None
+    _operator: LowRank = field(init=False, repr=False, compare=False)
+    _rule: StepRule = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_operator", LowRank(self.prox, self.rank, self.prox_weight))
+        object.__setattr__(self, "_rule", step_rule_named(self.step_rule))
+        if self.penalty is not None and not isinstance(self.penalty, PenaltyPath):
+            check_positive(self.penalty, name="penalty")
+        if self.reference_update not in ("refill", "step"):
+            raise InputError(f"reference_update: must be 'refill' or 'step'; found {self.reference_update!r}.")
+        check_count(self.patience, name="patience")
+        check_nonnegative(self.tolerance, name="tolerance")
+        check_positive(self.sinkhorn_tolerance, name="sinkhorn_tolerance")
+        check_count(self.sinkhorn_max_iter, name="sinkhorn_max_iter")
+        self._check_limits()
+
+    def init(self, problem: CorrespondenceProblem, *, start: Array | None = None, random_state: Any = None) -> M3OState:
+        """Return the state before the first step: a given or Gaussian estimate, the first ε and λ."""
+        problem.require_square()
+        self._operator.check_fits(problem)
+        estimate = starting_estimate(problem, start, random_state)
+        entropy = self.entropy if self.entropy is not None else DecayingEntropy()
+        median_cost = float(np.median(np.concatenate([to_numpy(cost).ravel() for cost in problem.costs(estimate)])))
+        if isinstance(self.penalty, PenaltyPath):
+            penalties = self.penalty.path()
+        else:
+            penalties = (self.penalty if self.penalty is not None else default_penalty(problem),)
+        return M3OState(
+            estimate=estimate,
+            estimate_nuclear_norm=nuclear_norm(estimate),
+            epsilons=entropy.path(median_cost),
+            penalties=penalties,
+        )
+
+    def step(self, problem: CorrespondenceProblem, state: M3OState) -> M3OState:
+        """Couplings, gradient step, low-rank operator; then move ε or λ on if the objective has stalled."""
+        epsilon, penalty = state.epsilons[0], state.penalties[0]
+        reference, parts = problem.split(state.estimate)
+
+        def couple(index: int) -> _TableStep:
+            return self._couple(problem, state, parts[index], index)
+
+        tables = self._map(couple, range(len(problem.blocks)), problem.places)
+        sizes = [table.step_size for table in tables]
+        if self._operator.proximal:
+            sizes = [min(sizes)] * len(sizes)
+        moved = [
+            table.rows - size * pair_gradient(table.rows, table.transport.coupling, block)
+            for table, size, block in zip(tables, sizes, problem.blocks, strict=True)
+        ]
+        # Refilling observed entries is a step of ½ on their squared misfit.
+        reference_size = 0.5 if self.reference_update == "refill" else min(sizes)
+        filled = reference - 2 * reference_size * problem.reference_residual(reference)
+        factors = self._operator(
+            problem.join(filled, moved), penalty * (min(sizes) if self._operator.proximal else 1.0)
+        )
+
+        misfit = problem.reference_misfit(reference) + sum(table.transport.transport_cost for table in tables)
+        objective = misfit + self._operator.penalty_term(penalty, state.estimate_nuclear_norm)
+        entropic = objective + epsilon * sum(table.transport.negative_entropy for table in tables)
+        improved = objective < state.best_objective - self.tolerance * abs(objective)
+        record = Record(
+            iteration=0 if state.record is None else state.record.iteration + 1,
+            objective=objective,
+            entropic_objective=entropic,
+            epsilon=epsilon,
+            penalty=penalty,
+            step_sizes=tuple(sizes),
+            diffuseness=tuple(table.statistics.diffuseness for table in tables),
+            changes=tuple(table.statistics.change for table in tables),
+            inner_iterations=tuple(table.transport.iterations for table in tables),
+        )
+        moved_on = replace(
+            state,
+            estimate=factors.dense(),
+            estimate_nuclear_norm=factors.nuclear_norm,
+            couplings=tuple(table.transport.coupling for table in tables),
+            potentials=tuple(table.transport.potentials for table in tables),
+            best_objective=min(objective, state.best_objective),
+            stalled=0 if improved else state.stalled + 1,
+            record=record,
+        )
+        return self._move_on(moved_on) if moved_on.stalled >= self.patience else moved_on
+
+    def terminate(self, problem: CorrespondenceProblem, state: M3OState) -> Status:  # noqa: ARG002
+        """Stop when the objective has stalled at the last ε and λ."""
+        finished = state.stalled >= self.patience and len(state.epsilons) == 1 and len(state.penalties) == 1
+        return CONVERGED if finished else RUNNING
+
+    def finish(
+        self, problem: CorrespondenceProblem, state: M3OState, history: Sequence[Record], status: Status
+    ) -> Solution:
+        """Read the permutations off the couplings of the final estimate."""
+        _, parts = problem.split(state.estimate)
+        transports = [self._transport(problem, state, part, index) for index, part in enumerate(parts)]
+        reference, _ = problem.split(state.estimate)
+        misfit = problem.reference_misfit(reference) + sum(transport.transport_cost for transport in transports)
+        return Solution(
+            estimate=state.estimate,
+            permutations=tuple(from_coupling(transport.coupling) for transport in transports),
+            couplings=tuple(transport.coupling for transport in transports),
+            objective=misfit + self._operator.penalty_term(state.penalties[0], state.estimate_nuclear_norm),
+            history=tuple(history),
+            status=status,
+        )
+
+    def _move_on(self, state: M3OState) -> M3OState:
+        """Take the next ε; when there is none, the next λ; when there is none, leave the state as it is."""
+        if len(state.epsilons) > 1:
+            return replace(state, epsilons=state.epsilons[1:], stalled=0)
+        if len(state.penalties) > 1:
+            return replace(state, penalties=state.penalties[1:], best_objective=float("inf"), stalled=0)
+        return state
+
+    def _couple(self, problem: CorrespondenceProblem, state: M3OState, rows: Array, index: int) -> _TableStep:
+        transport = self._transport(problem, state, rows, index)
+        statistics = _statistics(transport.coupling, state.couplings[index] if state.couplings else None)
+        return _TableStep(rows, transport, statistics, self._rule.step_size(statistics))
+
+    def _transport(self, problem: CorrespondenceProblem, state: M3OState, rows: Array, index: int) -> Transport:
+        return sinkhorn(
+            pair_cost(rows, problem.blocks[index]),
+            epsilon=state.epsilons[0],
+            potentials=state.potentials[index] if self.warm_start and state.potentials else None,
+            tolerance=self.sinkhorn_tolerance,
+            max_iter=self.sinkhorn_max_iter,
+        )
+
+    def _map(self, function: Callable[[int], Outcome], items: Sequence[int], places: tuple[int, ...]) -> list[Outcome]:
+        if self.n_jobs in (None, 1) or len(items) == 1 or max(places) < _ROWS_WORTH_A_THREAD:
+            return [function(item) for item in items]
+        return list(Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(function)(item) for item in items))
+
+
+def _statistics(coupling: Array, previous: Array | None) -> CouplingStatistics:
+    xp = namespace(coupling)
+    rows = coupling.shape[0]
+    # Before the first step the coupling is zero, as in Algorithm 2.
+    change = coupling if previous is None else coupling - previous
+    return CouplingStatistics(
+        change=float(xp.sum(change * change)) / (2 * rows),
+        diffuseness=float(xp.mean(xp.abs(xp.max(coupling, axis=1) - 1))),
+        largest_change=float(xp.max(xp.abs(change))),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class OmegaSearch:
+    """Result of `search_omega`: the best solution, its ω, and the objective each ω reached."""
+
+    solution: Solution
+    omega: float
+    objectives: dict[float, float]
+
+
+def search_omega(
+    solver: M3O,
+    problem: CorrespondenceProblem,
+    *,
+    omegas: Sequence[float] = (0.5, 1.0, 1.5, 2.0, 3.0),
+    start: Array | None = None,
+    random_state: Any = 0,
+) -> OmegaSearch:
+    """Raise ω until the final objective stops improving, as Remark 4 advises.
+
+    Args:
+        solver: an M³O whose step rule has an ω (`Printed` or `Released`).
+        problem: the problem to solve.
+        omegas: values to try, in rising order.
+        start: the first estimate of every run; None for the same Gaussian one.
+        random_state: seed of the Gaussian start.
+    """
+    rule = step_rule_named(solver.step_rule)
+    if not isinstance(rule, (Printed, Released)):
+        raise InputError(f"step_rule: must have an omega ('printed' or 'released') to search; found {rule!r}.")
+    if not omegas or sorted(omegas) != list(omegas):
+        raise InputError(f"omegas: must be at least one value, in rising order; found {omegas!r}.")
+    estimate = starting_estimate(problem, start, random_state)
+    best: tuple[float, Solution] | None = None
+    objectives: dict[float, float] = {}
+    for omega in omegas:
+        solution = replace(solver, step_rule=replace(rule, omega=omega)).solve(problem, start=estimate)
+        objectives[omega] = solution.objective
+        if best is not None and solution.objective >= best[1].objective:
+            break
+        best = (omega, solution)
+    assert best is not None
+    return OmegaSearch(best[1], best[0], objectives)
