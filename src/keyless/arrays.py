@@ -7,24 +7,30 @@ out; a torch tensor in, a torch tensor on the same device out.
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, TypeAlias
 
 import array_api_compat
 import numpy as np
+import scipy.linalg
 
 from keyless.errors import InputError
 
 __all__ = [
     "Array",
     "array_like",
+    "as_cost",
     "as_float",
     "as_matrix",
+    "as_permutation",
     "check_count",
     "check_finite",
     "check_nonnegative",
     "check_positive",
+    "eigenpairs_above",
     "exp_in_place",
+    "is_array",
     "is_numpy",
     "namespace",
     "on_cpu",
@@ -39,6 +45,11 @@ Array: TypeAlias = Any
 def namespace(*arrays: Array) -> Any:
     """Return the array-API namespace that all `arrays` share."""
     return array_api_compat.array_namespace(*arrays)
+
+
+def is_array(value: Any) -> bool:
+    """Tell whether `value` is an array of a library that follows the standard."""
+    return bool(array_api_compat.is_array_api_obj(value))
 
 
 def is_numpy(array: Array) -> bool:
@@ -56,7 +67,9 @@ def on_cpu(array: Array) -> bool:
 def to_numpy(array: Array) -> np.ndarray[Any, np.dtype[Any]]:
     """Return `array` as a numpy array, copied to main memory if it lives elsewhere."""
     if array_api_compat.is_torch_array(array):
-        return np.asarray(array.detach().cpu())
+        array = array.detach().cpu()
+        # numpy has no bfloat16.
+        return np.asarray(array.float() if str(array.dtype) == "torch.bfloat16" else array)
     if is_numpy(array) or not hasattr(array, "__dlpack__"):
         return np.asarray(array)
     return np.asarray(np.from_dlpack(array))
@@ -75,30 +88,35 @@ def as_float(values: Any, *, name: str) -> Array:
         values: an array of any library, or nested sequences of numbers.
         name: what to call the array in an error message.
     """
-    if not array_api_compat.is_array_api_obj(values):
+    if np.ma.is_masked(values):
+        raise InputError(f"{name}: must not be a masked array; its mask would be lost. Give values and mask apart.")
+    if is_numpy(values) or not is_array(values):
         try:
             values = np.asarray(values)
         except ValueError as error:
             raise InputError(f"{name}: must be an array of numbers; its rows have different lengths.") from error
-    if is_numpy(values) and values.dtype.kind not in "biuf":
-        if values.dtype.kind != "O":
-            raise InputError(f"{name}: must hold real numbers; found dtype {values.dtype}. Convert it to floats first.")
-        try:
-            values = values.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"{name}: must hold real numbers; found dtype object with entries that are not numbers ({error}). "
-                "Encode or drop them first."
-            ) from error
+        if values.dtype.kind == "O":
+            values = _numbers(values, name)
     xp = namespace(values)
     if xp.isdtype(values.dtype, "real floating"):
         # Half precision cannot carry the sums taken here.
-        if is_numpy(values) and values.dtype.itemsize < 4:
-            return values.astype(np.float32)
-        return values
+        return xp.astype(values, xp.float32) if xp.finfo(values.dtype).bits < 32 else values
     if xp.isdtype(values.dtype, ("bool", "integral")):
         return xp.astype(values, xp.__array_namespace_info__().default_dtypes()["real floating"])
     raise InputError(f"{name}: must hold real numbers; found dtype {values.dtype}. Convert it to floats first.")
+
+
+def _numbers(objects: np.ndarray[Any, np.dtype[Any]], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return an array of Python objects as floats; text is no number, even where it reads like one."""
+    try:
+        if any(isinstance(entry, (str, bytes)) for entry in objects.flat):
+            raise TypeError("found text")
+        return objects.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"{name}: must hold real numbers; found dtype object with entries that are not numbers ({error}). "
+            "Encode or drop them first."
+        ) from error
 
 
 def as_matrix(values: Any, *, name: str, allow_infinite: bool = False, allow_missing: bool = False) -> Array:
@@ -122,17 +140,51 @@ def as_matrix(values: Any, *, name: str, allow_infinite: bool = False, allow_mis
         )
     xp = namespace(matrix)
     if not allow_missing:
-        _refuse_first(xp.isnan(matrix), name, "NaN", "Mark missing entries in the mask instead.")
+        _refuse_first(xp.isnan(matrix), name, "NaN", "Replace it by a number or mark it missing.")
     if not allow_infinite:
         _refuse_first(xp.isinf(matrix), name, "an infinity", "Replace it by a number or mark it missing.")
     return matrix
 
 
-def _refuse_first(bad: Array, name: str, what: str, advice: str) -> None:
+def as_cost(values: Any, *, name: str) -> Array:
+    """Return `values` as a matrix of costs, where plus infinity forbids a pair, or say what is wrong with it."""
+    cost = as_matrix(values, name=name, allow_infinite=True)
+    negative = cost == -namespace(cost).inf
+    _refuse_first(negative, name, "minus infinity", "Use a finite cost to favour a pair.", must="a number or +infinity")
+    return cost
+
+
+def as_permutation(values: Any, *, name: str, columns: int | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return `values` as a 1-D numpy array of column numbers, −1 for none, or say what is wrong with it.
+
+    Args:
+        values: one whole number per row.
+        name: what to call it in an error message.
+        columns: how many columns there are; as many as rows unless given.
+    """
+    try:
+        permutation = to_numpy(values)
+    except ValueError as error:
+        raise InputError(f"{name}: must be a 1-D array of whole numbers; its rows have different lengths.") from error
+    if permutation.ndim != 1 or (permutation.size and permutation.dtype.kind not in "iu"):
+        raise InputError(
+            f"{name}: must be a 1-D array of whole numbers; found {permutation.ndim}-D of dtype {permutation.dtype}. "
+            "Give one number per row, -1 for no partner."
+        )
+    columns = permutation.size if columns is None else columns
+    for position in np.flatnonzero((permutation < -1) | (permutation >= columns))[:1]:
+        raise InputError(
+            f"{name}, position {position}: must be from 0 to {columns - 1}, or -1 for no partner; "
+            f"found {permutation[position]}."
+        )
+    return permutation.astype(np.int64)
+
+
+def _refuse_first(bad: Array, name: str, what: str, advice: str, *, must: str = "a finite number") -> None:
     xp = namespace(bad)
     if bool(xp.any(bad)):
         row, column = (int(index[0]) for index in np.nonzero(to_numpy(bad)))
-        raise InputError(f"{name}, row {row}, column {column}: must be a finite number; found {what}. {advice}")
+        raise InputError(f"{name}, row {row}, column {column}: must be {must}; found {what}. {advice}")
 
 
 def check_finite(value: Any, *, name: str) -> float:
@@ -179,12 +231,29 @@ def _as_number(value: Any, name: str) -> float:
         return float(value)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: must be a number; found {value!r}.") from error
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def eigenpairs_above(matrix: Array, threshold: float) -> tuple[Array, Array]:
+    """Return the eigenvalues of a symmetric matrix above a threshold, largest first, with their vectors as columns."""
+    if is_numpy(matrix):
+        # Computing only the wanted vectors is two to three times faster than all of them.
+        values, vectors = scipy.linalg.eigh(
+            matrix, subset_by_value=(threshold, np.inf), driver="evr", overwrite_a=True, check_finite=False
+        )
+        return values[::-1], vectors[:, ::-1]
+    xp = namespace(matrix)
+    values, vectors = xp.linalg.eigh(matrix)
+    found = int(xp.count_nonzero(values > threshold))
+    return xp.flip(values)[:found], xp.flip(vectors, axis=1)[:, :found]
 
 
 def exp_in_place(array: Array) -> Array:
     """Return exp(array), reusing its memory where the library can."""
     if is_numpy(array):
-        return np.exp(array, out=array)
+        with np.errstate(over="ignore"):
+            return np.exp(array, out=array)
     if array_api_compat.is_torch_array(array):
         return array.exp_()
     return namespace(array).exp(array)

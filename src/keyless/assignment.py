@@ -13,7 +13,19 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csgraph
 
-from keyless.arrays import Array, array_like, as_float, as_matrix, check_finite, is_numpy, namespace, to_numpy
+from keyless.arrays import (
+    Array,
+    array_like,
+    as_cost,
+    as_float,
+    as_matrix,
+    as_permutation,
+    check_count,
+    check_finite,
+    is_array,
+    namespace,
+    to_numpy,
+)
 from keyless.errors import InputError
 
 __all__ = ["assign", "from_coupling", "inverse"]
@@ -33,7 +45,7 @@ def assign(cost: Any, *, potentials: tuple[Array, Array] | None = None, unmatche
 
     Args:
         cost: n × m costs, dense (an infinite cost forbids the pair) or scipy.sparse (stored entries are the
-            candidates, explicit zeros included; all other pairs are forbidden).
+            candidates, explicit zeros included, duplicates summed as scipy does; all other pairs are forbidden).
         potentials: (rows, columns) dual variables such as those of `transport.sinkhorn`. They change nothing in the
             answer; close to optimal ones make a dense problem faster.
         unmatched_cost: price of leaving a row and a column apart. None: match as many as possible.
@@ -54,15 +66,10 @@ def assign(cost: Any, *, potentials: tuple[Array, Array] | None = None, unmatche
         if potentials is not None:
             raise InputError("potentials: must be left out when cost is sparse; they only help dense problems.")
         return _assign_sparse(_checked_candidates(cost), unmatched_cost)
-    cost = as_matrix(cost, name="cost", allow_infinite=True)
-    table = to_numpy(cost)
-    if np.any(np.isneginf(table)):
-        raise InputError("cost: must not be minus infinity. Use a finite cost to favour a pair.")
-    if potentials is not None:
-        table = _reduced(table, potentials, square_only=unmatched_cost is None)
-    permutation = _assign_dense(table, unmatched_cost)
-    if is_numpy(cost):
-        return permutation
+    cost = as_cost(cost, name="cost")
+    table: _FloatArray = to_numpy(cost).astype(np.float64)
+    reduced = table if potentials is None else _reduced(table, potentials)
+    permutation = _match_most(table, reduced) if unmatched_cost is None else _assign_dense(table, unmatched_cost)
     return array_like(permutation, cost, dtype=namespace(cost).int64)
 
 
@@ -77,39 +84,51 @@ def from_coupling(coupling: Array) -> Array:
     return assign(-as_matrix(coupling, name="coupling"))
 
 
-def inverse(permutation: Any, *, size: int | None = None) -> _IntArray:
+def inverse(permutation: Any, *, size: int | None = None) -> Array:
     """Return the array that sends each matched column back to its row, −1 where no row points.
 
     Args:
         permutation: `permutation[i] = j`, or −1.
         size: how many columns there are; as many as rows unless given.
 
+    Returns:
+        One integer per column, in the library and on the device of `permutation`.
+
     Example:
         >>> inverse([2, -1, 0])
         array([ 2, -1,  0])
     """
-    forward: _IntArray = np.asarray(to_numpy(permutation), dtype=np.int64)
-    size = forward.shape[0] if size is None else size
-    backward: _IntArray = np.full(size, -1, dtype=np.int64)
+    size = None if size is None else check_count(size, name="size")
+    forward = as_permutation(permutation, name="permutation", columns=size)
     matched = np.flatnonzero(forward >= 0)
-    if np.unique(forward[matched]).size < matched.size or np.any(forward >= size):
-        raise InputError("permutation: must use each column at most once, and only columns that exist.")
+    backward: _IntArray = np.full(forward.size if size is None else size, -1, dtype=np.int64)
     backward[forward[matched]] = matched
-    return backward
+    for row in matched[backward[forward[matched]] != matched][:1]:
+        raise InputError(
+            f"permutation: must use each column at most once; rows {row} and {backward[forward[row]]} both point to "
+            f"column {forward[row]}."
+        )
+    if not is_array(permutation):
+        return backward
+    return array_like(backward, permutation, dtype=namespace(permutation).int64)
 
 
-def _reduced(table: _FloatArray, potentials: tuple[Array, Array], *, square_only: bool) -> _FloatArray:
+def _reduced(table: _FloatArray, potentials: tuple[Any, Any]) -> _FloatArray:
     """Subtract the potentials where that shifts every complete matching by the same amount."""
-    if not square_only:
-        # Which rows stay apart is part of the question; their potentials would be part of the answer.
-        return table
-    rows, columns = (to_numpy(as_float(potential, name="potentials")) for potential in potentials)
+    try:
+        rows, columns = (to_numpy(as_float(potential, name="potentials")) for potential in potentials)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError("potentials: must be a pair (rows, columns).") from error
     n_rows, n_columns = table.shape
     if rows.shape != (n_rows,) or columns.shape != (n_columns,):
         raise InputError(
             f"potentials: must have {n_rows} and {n_columns} entries, as the cost does; "
             f"found shapes {rows.shape} and {columns.shape}."
         )
+    if not (np.isfinite(rows).all() and np.isfinite(columns).all()):
+        raise InputError("potentials: must be finite. Leave them out.")
     if n_rows <= n_columns:
         table = table - rows[:, None]
     if n_columns <= n_rows:
@@ -118,39 +137,49 @@ def _reduced(table: _FloatArray, potentials: tuple[Array, Array], *, square_only
 
 
 def _assign_dense(table: _FloatArray, unmatched_cost: float | None) -> _IntArray:
-    permutation: _IntArray = np.full(table.shape[0], -1, dtype=np.int64)
-    if unmatched_cost is not None:
-        # What a pair saves against staying apart; one that saves nothing may as well not be made.
-        table = np.minimum(table - unmatched_cost, 0.0)
-        rows, columns = linear_sum_assignment(table)
-        keep = table[rows, columns] < 0
-    else:
-        rows, columns = linear_sum_assignment(_forbidden_made_dear(table))
-        keep = np.isfinite(table[rows, columns])
-    permutation[rows[keep]] = columns[keep]
+    if unmatched_cost is None:
+        return _match_most(table, table)
+    # What a pair saves against staying apart; one that saves nothing may as well not be made.
+    savings = np.minimum(table - unmatched_cost, 0.0)
+    return _kept(linear_sum_assignment(savings), savings < 0)
+
+
+def _match_most(table: _FloatArray, reduced: _FloatArray) -> _IntArray:
+    """Make as many pairs as possible at the least cost; `reduced` may stand for `table` where all can be made."""
+    allowed = np.isfinite(table)
+    try:
+        return _kept(linear_sum_assignment(reduced), allowed)
+    except ValueError:
+        # Forbidden pairs cannot be avoided. Give them a finite price above that of any set of allowed ones, so that
+        # fewest are used.
+        costs = table[allowed]
+        low, span = (costs.min(), np.ptp(costs)) if costs.size else (0.0, 0.0)
+        dear = (span or 1.0) * (1 + min(table.shape))
+        return _kept(linear_sum_assignment(np.where(allowed, table - low, dear)), allowed)
+
+
+def _kept(pairs: tuple[_IntArray, _IntArray], keep: np.ndarray[Any, np.dtype[np.bool_]]) -> _IntArray:
+    rows, columns = pairs
+    kept = keep[rows, columns]
+    permutation: _IntArray = np.full(keep.shape[0], -1, dtype=np.int64)
+    permutation[rows[kept]] = columns[kept]
     return permutation
 
 
-def _forbidden_made_dear(table: _FloatArray) -> _FloatArray:
-    """Give forbidden pairs a finite price above that of any set of allowed ones, so that fewest are used."""
-    forbidden = np.isinf(table)
-    if not forbidden.any():
-        return table
-    if forbidden.all():
-        return np.zeros_like(table)
-    low, high = table[~forbidden].min(), table[~forbidden].max()
-    dear: _FloatArray = np.where(forbidden, 1.0 + (high - low) * (1 + min(table.shape)), table - low)
-    return dear
-
-
 def _checked_candidates(cost: Any) -> sparse.csr_array:
-    candidates = sparse.csr_array(cost, copy=True)
+    if len(cost.shape) != 2 or 0 in cost.shape:
+        raise InputError(f"cost: must have at least one row and one column; found shape {tuple(cost.shape)}.")
+    if cost.dtype.kind not in "biuf":
+        raise InputError(f"cost: must hold real numbers; found dtype {cost.dtype}. Convert it to floats first.")
+    # To floats first: summing duplicates as small integers could overflow.
+    candidates = sparse.csr_array(cost.astype(np.float64), copy=True)
     candidates.sum_duplicates()
-    if candidates.data.dtype.kind not in "biuf":
-        raise InputError(f"cost: must hold real numbers; found dtype {candidates.data.dtype}.")
-    if not np.all(np.isfinite(candidates.data)):
-        raise InputError("cost: stored candidates must be finite. Leave forbidden pairs out instead.")
-    candidates.data = candidates.data.astype(np.float64)
+    for index in np.flatnonzero(~np.isfinite(candidates.data))[:1]:
+        row = int(np.searchsorted(candidates.indptr, index, side="right")) - 1
+        raise InputError(
+            f"cost, row {row}, column {candidates.indices[index]}: must be a finite number; found "
+            f"{candidates.data[index]}. Leave forbidden pairs out instead."
+        )
     return candidates
 
 
@@ -192,12 +221,13 @@ def _assign_component(
         return _assign_dense(table, unmatched_cost)
     # The sparse solver wants strictly positive costs and a matching that covers every row: each row gets a column of
     # its own that stands for "apart", priced so that it is used only when nothing else is left, or when it pays.
-    low, high = costs.min(), costs.max()
-    price = (high - low) * (1 + min(shape)) if unmatched_cost is None else unmatched_cost - low
+    low = costs.min()
+    span = np.ptp(costs) or 1.0
+    price = span * (1 + min(shape)) if unmatched_cost is None else unmatched_cost - low
     every_row = np.arange(shape[0])
     extended = sparse.csr_array(
         (
-            1.0 + np.concatenate([costs - low, np.full(shape[0], price)]),
+            span + np.concatenate([costs - low, np.full(shape[0], price)]),
             (np.concatenate([rows, every_row]), np.concatenate([columns, shape[1] + every_row])),
         ),
         shape=(shape[0], shape[1] + shape[0]),

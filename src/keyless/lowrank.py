@@ -21,6 +21,7 @@ from keyless.arrays import (
     check_count,
     check_nonnegative,
     check_positive,
+    eigenpairs_above,
     namespace,
     random_generator,
 )
@@ -251,14 +252,13 @@ def _gram_svd(matrix: Array, above: float, limit: int) -> SVD | None:
         found = _gram_svd(matrix.T, above, limit)
         return None if found is None else replace(found, left=found.right, right=found.left)
     xp = namespace(matrix)
-    gram = matrix.T @ matrix
     precision = xp.finfo(matrix.dtype)
-    squared_norm = float(xp.linalg.trace(gram))
-    if not float(precision.smallest_normal) / float(precision.eps) ** 2 < squared_norm < float(precision.max):
-        return None  # the squares overflow or underflow
-    squares, vectors = xp.linalg.eigh(gram)
-    squares, vectors = xp.flip(squares), xp.flip(vectors, axis=1)
-    trusted = float(squares[0]) * float(precision.eps) ** 0.25
+    largest = float(xp.max(xp.abs(matrix)))
+    lowest, highest = float(precision.smallest_normal) / float(precision.eps) ** 2, float(precision.max)
+    if not lowest < largest * largest < highest / (matrix.shape[0] * matrix.shape[1]):
+        return None  # the squares would overflow or underflow
+    squares, vectors = eigenpairs_above(matrix.T @ matrix, above**2)
+    trusted = (float(squares[0]) if squares.shape[0] else above**2) * float(precision.eps) ** 0.25
     used = min(limit, int(xp.count_nonzero(squares > above**2)))
     in_doubt = used < limit and above**2 < trusted  # singular values near the threshold are not told apart
     if in_doubt or (used > 0 and float(squares[used - 1]) < trusted):

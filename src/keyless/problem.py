@@ -11,6 +11,7 @@ placing) is the same for every kind of problem:
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import Array, array_like, as_matrix, namespace, to_numpy
+from keyless.arrays import Array, array_like, as_matrix, as_permutation, is_array, namespace
 from keyless.errors import InputError
 
 __all__ = ["Block", "CorrespondenceProblem", "PatchProblem", "Problem", "pair_cost", "pair_gradient"]
@@ -51,7 +52,7 @@ class Block:
         if mask is None:
             mask = xp.ones(values.shape, dtype=xp.bool, device=values.device)
         else:
-            mask = array_like(mask, values, dtype=xp.bool)
+            mask = array_like(_checked_mask(mask, self.name), values, dtype=xp.bool)
             if mask.shape != values.shape:
                 raise InputError(
                     f"{self.name}, mask: must have the shape of the values, {tuple(values.shape)}; "
@@ -62,7 +63,8 @@ class Block:
         for attribute, size in (("columns", values.shape[1]), ("row_ids", values.shape[0])):
             labels = getattr(self, attribute)
             if labels is not None:
-                object.__setattr__(self, attribute, tuple(labels))
+                labels = tuple(labels)
+                object.__setattr__(self, attribute, labels)
                 if len(labels) != size:
                     raise InputError(f"{self.name}, {attribute}: must hold {size} labels; found {len(labels)}.")
         object.__setattr__(self, "values", values)
@@ -82,6 +84,27 @@ class Block:
     @cached_property
     def _squares(self) -> Array:
         return namespace(self.values).sum(self.values * self.values, axis=1)
+
+
+def _checked_mask(mask: Any, name: str) -> Array:
+    if not is_array(mask):
+        try:
+            mask = np.asarray(mask)
+        except ValueError as error:
+            raise InputError(f"{name}, mask: must be an array; its rows have different lengths.") from error
+    if not namespace(mask).isdtype(mask.dtype, "bool"):
+        raise InputError(f"{name}, mask: must hold True and False; found dtype {mask.dtype}. Write `mask != 0`.")
+    return mask
+
+
+def _whole_numbers(values: Any, *, name: str, size: int | None = None) -> tuple[int, ...]:
+    try:
+        numbers = tuple(operator.index(value) for value in values)
+    except TypeError as error:
+        raise InputError(f"{name}: must be whole numbers; found {values!r}.") from error
+    if size is not None and len(numbers) != size:
+        raise InputError(f"{name}: must be {size} whole numbers; found {len(numbers)}.")
+    return numbers
 
 
 def pair_cost(rows: Array, block: Block) -> Array:
@@ -157,15 +180,14 @@ class CorrespondenceProblem(ABC):
 
     def place(self, permutations: Sequence[Any]) -> Block:
         """Return the observed matrix with each block's rows put where its permutation says (−1: nothing there)."""
+        if len(permutations) != len(self.blocks):
+            raise InputError(f"permutations: must be one per table, {len(self.blocks)}; found {len(permutations)}.")
         xp = namespace(self.reference.values)
         values, masks = [], []
         for permutation, block, places in zip(permutations, self.blocks, self.places, strict=True):
-            indices = np.asarray(to_numpy(permutation), dtype=np.int64)
-            if indices.shape != (places,) or (indices.size and (indices.max() >= block.shape[0] or indices.min() < -1)):
-                raise InputError(
-                    f"{block.name}, permutation: must hold {places} row numbers below {block.shape[0]}, or −1; "
-                    f"found shape {indices.shape}."
-                )
+            indices = as_permutation(permutation, name=f"{block.name}, permutation", columns=block.shape[0])
+            if indices.shape != (places,):
+                raise InputError(f"{block.name}, permutation: must hold {places} numbers; found {indices.size}.")
             take = array_like(np.maximum(indices, 0), block.values, dtype=xp.int64)
             found = array_like(indices >= 0, block.values, dtype=xp.bool)[:, None]
             mask = xp.take(block.mask, take, axis=0) & found
@@ -264,13 +286,13 @@ class PatchProblem(CorrespondenceProblem):
 
     def __post_init__(self) -> None:
         height, width = self.image.shape
-        patch_height, patch_width = self.patch_shape
+        patch_height, patch_width = _whole_numbers(self.patch_shape, name="patch_shape", size=2)
         if patch_height < 1 or patch_width < 1 or height % patch_height or width % patch_width:
             raise InputError(
                 f"patch_shape: must divide the matrix, {height} × {width}; found {patch_height} × {patch_width}."
             )
         grid = (height // patch_height) * (width // patch_width)
-        shuffled = tuple(int(number) for number in self.shuffled)
+        shuffled = _whole_numbers(self.shuffled, name="shuffled")
         if not shuffled or len(set(shuffled)) != len(shuffled) or not all(0 <= number < grid for number in shuffled):
             raise InputError(
                 f"shuffled: must be different patch numbers from 0 to {grid - 1}, at least one; found {shuffled}."
@@ -292,7 +314,7 @@ class PatchProblem(CorrespondenceProblem):
         xp = namespace(values)
         as_index = {"dtype": xp.int64}
         set_field = object.__setattr__
-        set_field(self, "patch_shape", (int(patch_height), int(patch_width)))
+        set_field(self, "patch_shape", (patch_height, patch_width))
         set_field(self, "shuffled", shuffled)
         set_field(self, "_cells", array_like(cells.ravel(), values, **as_index))
         set_field(self, "_source", array_like(source, values, **as_index))

@@ -44,9 +44,16 @@ def to_problem(tables: Mapping[str, Any] | Iterable[Any], *, reference: str | No
     if reference not in tables:
         raise InputError(f"reference: must be one of the tables, {', '.join(map(repr, tables))}; found {reference!r}.")
     blocks = {name: to_block(table, name=name) for name, table in tables.items()}
-    xp = namespace(*(block.values for block in blocks.values()))
-    common = xp.result_type(*(block.values.dtype for block in blocks.values()))
     like = blocks[reference].values
+    for name, block in blocks.items():
+        kind, wanted = type(block.values), type(like)
+        if kind is not wanted:
+            raise InputError(
+                f"{name}: must be of the same kind as {reference}, {wanted.__module__}.{wanted.__name__}; "
+                f"found {kind.__module__}.{kind.__name__}. Convert one of them."
+            )
+    xp = namespace(like)
+    common = xp.result_type(*(block.values.dtype for block in blocks.values()))
     for name, block in blocks.items():
         if block.values.dtype != common:
             blocks[name] = Block(array_like(block.values, like, dtype=common), block.mask, name=name)

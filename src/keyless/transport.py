@@ -15,9 +15,10 @@ is rebuilt exactly from the cost, so small ε is as safe as in the log domain.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 from typing import Any
 
-from keyless.arrays import Array, array_like, as_float, as_matrix, check_count, check_positive, exp_in_place, namespace
+from keyless.arrays import Array, array_like, as_cost, as_float, check_count, check_positive, exp_in_place, namespace
 from keyless.errors import CONVERGED, InputError, Status
 
 __all__ = ["Transport", "sinkhorn"]
@@ -36,7 +37,7 @@ class Transport:
         column_mass: the column marginal asked for.
         iterations: how many times both potentials were updated.
         residual: how far the row sums are from `row_mass`, as (1/√n)·‖P·1 − row_mass‖₂; for the unbalanced problem,
-            how much the last row update would still change them.
+            the same with `row_mass` times the factor by which one more update would divide each row in place of P·1.
         status: how the iteration ended.
     """
 
@@ -116,7 +117,9 @@ def sinkhorn(
     check_every = check_count(check_every, name="check_every")
     if marginal_penalty is not None:
         marginal_penalty = check_positive(marginal_penalty, name="marginal_penalty")
-    cost = _checked_cost(cost)
+    cost = as_cost(cost, name="cost")
+    _refuse_hopeless(cost)
+    _refuse_overflow(cost, epsilon, marginal_penalty)
     row_mass, column_mass = _checked_masses(cost, row_mass, column_mass, balanced=marginal_penalty is None)
     start = _checked_start(cost, potentials)
 
@@ -130,12 +133,14 @@ def sinkhorn(
     )
     residual = scaling.run(tolerance=tolerance, max_iter=max_iter, check_every=check_every)
     status = CONVERGED
-    if residual > tolerance:
-        status = Status(
-            "max_iter",
+    if not residual <= tolerance:
+        advice = (
             f"Stopped after {scaling.iterations} iterations with residual {residual:.2g}, above the tolerance "
-            f"{tolerance:.2g}. Raise max_iter, or raise epsilon, or start from the potentials of a larger epsilon.",
+            f"{tolerance:.2g}. Raise max_iter, or raise epsilon, or start from the potentials of a larger epsilon."
         )
+        if marginal_penalty is None and bool(scaling.xp.any(scaling.xp.isinf(cost))):
+            advice += " If that does not help, the pairs of finite cost may not admit these masses: allow more pairs."
+        status = Status("max_iter", advice)
     rows, columns = scaling.potentials()
     return Transport(
         coupling=scaling.coupling(),
@@ -173,7 +178,11 @@ class _Scaling:
         # K loses what underflows; scalings may grow until what was lost could matter, with a wide margin.
         double = self.xp.finfo(cost.dtype).bits >= 64
         self.largest = 1e60 if double else 1e15
-        self.check_scalings_every = 10 if double else 1
+        # A pass over the scalings costs as much as a product when n is small. After the first iterations of the
+        # balanced problem no scaling changes by more than a factor of n times the spread of the masses at a time, so
+        # looking now and then is enough.
+        spread = max(float(self.xp.max(mass) / self.xp.min(mass)) for mass in (row_mass, column_mass))
+        self.look_every = 10 if double and marginal_penalty is None and spread < 1e4 else 1
         self.iterations = 0
         # With α = min_j (cost − β) the largest entry of every row of K is one, so no row can vanish.
         self.rows = self.xp.min(cost - start[None, :], axis=1)
@@ -191,52 +200,57 @@ class _Scaling:
     def run(self, *, tolerance: float, max_iter: int, check_every: int) -> float:
         """Iterate until the residual is at most `tolerance`; return the residual."""
         while True:
-            row_scale = self._update(self.row_mass, self.kernel @ self.column_scale, self.rows)
+            row_scale = self._optimal_scale(self.row_mass, self.kernel @ self.column_scale, self.rows)
+            rows = None if row_scale is not None else self._exact(self.row_mass, self.potentials()[1], axis=1)
             done = self.iterations >= max_iter
             if self.iterations and (done or self.iterations % check_every == 0):
-                residual = self._residual(row_scale)
+                residual = self._residual(row_scale, rows)
                 if done or residual <= tolerance:
                     return residual
-            self.row_scale = row_scale
-            self._update_columns()
+            self._step(row_scale, rows)
             self.iterations += 1
 
-    def _update(self, mass: Array, sums: Array, potential: Array) -> Array:
-        """Return the scaling that is optimal when the other side is held fixed."""
+    def _step(self, row_scale: Array | None, rows: Array | None) -> None:
+        """Take the new row scaling, or where there is none the new row potentials, and update the columns."""
+        if row_scale is not None:
+            column_scale = self._optimal_scale(self.column_mass, row_scale @ self.kernel, self.columns)
+            if column_scale is not None:
+                self.row_scale, self.column_scale = row_scale, column_scale
+                return
+            rows = self.rows + self.epsilon * self.xp.log(row_scale)
+        self.rows = rows
+        self.columns = self._exact(self.column_mass, rows, axis=0)
+        self._build()
+
+    def _optimal_scale(self, mass: Array, sums: Array, potential: Array) -> Array | None:
+        """Return the scaling that is optimal when the other side is held fixed, or None where it could overflow."""
+        look = self.iterations < 3 or self.iterations % self.look_every == 0
+        if look and not bool(self.xp.all((sums > mass / self.largest) & (sums / self.largest < mass))):
+            return None
         if self.damping == 1.0:
             return mass / sums
-        return (mass / sums) ** self.damping * self.xp.exp(-(1 - self.damping) / self.epsilon * potential)
+        log_scale = self.damping * (self.xp.log(mass) - self.xp.log(sums))
+        log_scale -= (1 - self.damping) / self.epsilon * potential
+        return None if bool(self.xp.any(self.xp.abs(log_scale) > log(self.largest))) else exp_in_place(log_scale)
 
-    def _update_columns(self) -> None:
-        sums = self.row_scale @ self.kernel
-        # A pass over the scalings costs as much as a product when n is small. After the first iterations no sum can
-        # change by more than a factor n at a time, so looking now and then is enough.
-        look = self.iterations < 3 or self.iterations % self.check_scalings_every == 0
-        if look and not (self._is_safe(self.row_scale) and self._is_safe(sums)):
-            self.rows = self.rows + self.epsilon * self.xp.log(self.row_scale)
-            self.columns = self._exact_columns()
-            self._build()
-            return
-        self.column_scale = self._update(self.column_mass, sums, self.columns)
-        if look and not self._is_safe(self.column_scale):
-            self.rows, self.columns = self.potentials()
-            self._build()
-
-    def _is_safe(self, scale: Array) -> bool:
-        return bool(self.xp.max(scale) < self.largest) and bool(self.xp.min(scale) > 1 / self.largest)
-
-    def _exact_columns(self) -> Array:
-        """Return the optimal column potentials for `self.rows`, computed in the log domain."""
-        exponent = self.rows[:, None] - self.cost
+    def _exact(self, mass: Array, other: Array, *, axis: int) -> Array:
+        """Return the optimal potentials given those of the other side, summing over `axis` in the log domain."""
+        exponent = (other[:, None] if axis == 0 else other[None, :]) - self.cost
         exponent /= self.epsilon
-        largest = self.xp.max(exponent, axis=0)
+        largest = self.xp.max(exponent, axis=axis, keepdims=True)
         exponent -= largest
-        sums = self.xp.sum(exp_in_place(exponent), axis=0)
-        return self.damping * self.epsilon * (self.xp.log(self.column_mass) - largest - self.xp.log(sums))
+        sums = self.xp.sum(exp_in_place(exponent), axis=axis)
+        log_sums = self.xp.squeeze(largest, axis=axis) + self.xp.log(sums)
+        return self.damping * self.epsilon * (self.xp.log(mass) - log_sums)
 
-    def _residual(self, new_row_scale: Array) -> float:
-        """(1/√n)‖P·1 − row_mass‖₂, read off the next row scaling: P·1 = row_mass ∘ (old scale / new scale)."""
-        change = self.row_mass * (self.row_scale / new_row_scale - 1)
+    def _residual(self, row_scale: Array | None, rows: Array | None) -> float:
+        """(1/√n)‖P·1 − row_mass‖₂, read off the next row update: P·1 = row_mass ∘ (old scale / new scale)."""
+        if row_scale is not None:
+            ratio = self.row_scale / row_scale
+        else:
+            bound = log(self.largest)
+            ratio = self.xp.exp(self.xp.clip((self.potentials()[0] - rows) / self.epsilon, -bound, bound))
+        change = self.row_mass * (ratio - 1)
         return float(self.xp.sqrt(self.xp.mean(change * change)))
 
     def potentials(self) -> tuple[Array, Array]:
@@ -253,11 +267,8 @@ class _Scaling:
         return self.kernel
 
 
-def _checked_cost(cost: Any) -> Array:
-    cost = as_matrix(cost, name="cost", allow_infinite=True)
+def _refuse_hopeless(cost: Array) -> None:
     xp = namespace(cost)
-    if bool(xp.any(cost == -xp.inf)):
-        raise InputError("cost: must not be minus infinity. Use a finite cost to favour a pair.")
     for axis, side in ((1, "row"), (0, "column")):
         hopeless = xp.all(xp.isinf(cost), axis=axis)
         if bool(xp.any(hopeless)):
@@ -266,7 +277,28 @@ def _checked_cost(cost: Any) -> Array:
                 f"cost, {side} {where}: must allow at least one pair; every cost is infinite. "
                 f"Leave the {side} out or give it a finite cost."
             )
-    return cost
+
+
+def _refuse_overflow(cost: Array, epsilon: float, marginal_penalty: float | None) -> None:
+    """Refuse numbers whose exponents, or whose coupling, no float of this precision can hold."""
+    xp = namespace(cost)
+    limits = xp.finfo(cost.dtype)
+    finite = xp.where(xp.isinf(cost), xp.zeros_like(cost), cost)
+    largest = float(xp.max(xp.abs(finite)))
+    if epsilon < float(limits.smallest_normal) or largest / epsilon > float(limits.max) / 16:
+        raise InputError(
+            f"epsilon: must not be this small for {cost.dtype} costs up to {largest:.2g}; found {epsilon!r}. "
+            "Raise epsilon or rescale the cost."
+        )
+    if marginal_penalty is not None:
+        # At the optimum log P ≤ (τ log(row mass · column mass) − cost) / (2τ + ε): negative costs attract mass.
+        exponent = -float(xp.min(finite)) / (2 * marginal_penalty + epsilon)
+        if exponent > log(float(limits.max)) / 4:
+            raise InputError(
+                f"cost: must not be this far below zero for marginal_penalty {marginal_penalty!r}; found "
+                f"{-exponent * (2 * marginal_penalty + epsilon):.2g}, and the coupling would hold masses of about "
+                f"exp({exponent:.0f}). Raise marginal_penalty or add a constant to the cost."
+            )
 
 
 def _checked_masses(cost: Array, row_mass: Any, column_mass: Any, *, balanced: bool) -> tuple[Array, Array]:
@@ -292,8 +324,13 @@ def _checked_mass(cost: Array, mass: Any, size: int, default: float, *, name: st
     mass = array_like(as_float(mass, name=name), cost)
     if tuple(mass.shape) != (size,):
         raise InputError(f"{name}: must have {size} entries, as the cost does; found shape {tuple(mass.shape)}.")
-    if not bool(xp.all(xp.isfinite(mass) & (mass > 0))):
-        raise InputError(f"{name}: must be positive and finite everywhere. Leave out rows or columns without mass.")
+    bad = ~(xp.isfinite(mass) & (mass > 0))
+    if bool(xp.any(bad)):
+        where = int(xp.argmax(xp.astype(bad, xp.int64)))
+        raise InputError(
+            f"{name}, entry {where}: must be positive and finite; found {float(mass[where])}. "
+            "Leave out rows and columns without mass."
+        )
     return mass
 
 
@@ -302,13 +339,17 @@ def _checked_start(cost: Array, potentials: tuple[Any, Any] | None) -> Array:
     xp = namespace(cost)
     if potentials is None:
         return xp.zeros((cost.shape[1],), dtype=cost.dtype, device=cost.device)
-    if len(potentials) != 2:
-        raise InputError(f"potentials: must be a pair (rows, columns); found {len(potentials)} entries.")
-    for potential, size, side in zip(potentials, cost.shape, ("row", "column"), strict=True):
-        shape = tuple(getattr(potential, "shape", ()))
-        if shape != (size,):
-            raise InputError(f"potentials, {side}s: must have {size} entries, as the cost does; found shape {shape}.")
-    start = array_like(potentials[1], cost)
-    if not bool(xp.all(xp.isfinite(start))):
-        raise InputError("potentials: must be finite. Start without them.")
+    try:
+        rows, columns = potentials
+    except (TypeError, ValueError) as error:
+        raise InputError("potentials: must be a pair (rows, columns), such as those of an earlier result.") from error
+    start = cost[0, :]
+    for potential, size, side in ((rows, cost.shape[0], "row"), (columns, cost.shape[1], "column")):
+        start = array_like(as_float(potential, name=f"potentials, {side}s"), cost)
+        if tuple(start.shape) != (size,):
+            raise InputError(
+                f"potentials, {side}s: must have {size} entries, as the cost does; found shape {tuple(start.shape)}."
+            )
+        if not bool(xp.all(xp.isfinite(start))):
+            raise InputError(f"potentials, {side}s: must be finite. Start without them.")
     return start

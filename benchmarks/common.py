@@ -1,0 +1,88 @@
+"""What every benchmark shares: one BLAS thread, repeated timing, and a record of machine, versions and commit."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+PACKAGES = ("keyless", "numpy", "scipy", "scikit-learn", "POT")
+
+
+def one_thread() -> None:
+    """Hold BLAS to one thread from here on."""
+    threadpool_limits(1)
+
+
+def seconds(function: Callable[[], Any], *, repeats: int = 3) -> tuple[float, Any]:
+    """Return the shortest of several timings, and the last result.
+
+    Timed is the processor time of this process: with one thread it is the wall-clock time of an idle machine, and it
+    stays the same on a busy one.
+    """
+    best, result = float("inf"), None
+    for _ in range(repeats):
+        began = time.process_time()
+        result = function()
+        best = min(best, time.process_time() - began)
+    return best, result
+
+
+def environment() -> dict[str, Any]:
+    """Return versions, machine and commit."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=Path(__file__).parent
+    )
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "commit": commit.stdout.strip(),
+        "versions": versions,
+    }
+
+
+def report(question: str, rows: list[dict[str, Any]], *, settings: dict[str, Any]) -> None:
+    """Print a Markdown table; write everything as JSON where `--out` says."""
+    parser = argparse.ArgumentParser(description=question)
+    parser.add_argument("--out", type=Path, help="write the results here as JSON")
+    arguments = parser.parse_args()
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    print(f"\n{question}\n")
+    print("| " + " | ".join(columns) + " |")
+    print("|" + "---|" * len(columns))
+    for row in rows:
+        print("| " + " | ".join(_cell(row.get(column, "")) for column in columns) + " |")
+    if arguments.out is not None:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        document = {"question": question, "settings": settings, "environment": environment(), "rows": rows}
+        arguments.out.write_text(json.dumps(document, indent=1, default=_plain) + "\n")
+        print(f"\nwritten to {arguments.out}")
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"cannot write {type(value).__name__} as JSON")

@@ -1,0 +1,412 @@
+"""Fill the missing entries of one table: Soft-Impute.
+
+The problem is min ½‖P_Ω(X − M)‖² + λ‖M‖_*; how it is solved stands in `sweeps`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from keyless.arrays import (
+    Array,
+    array_like,
+    as_matrix,
+    check_count,
+    check_positive,
+    is_numpy,
+    namespace,
+    random_generator,
+)
+from keyless.completion.sweeps import Layout, Solution, Table, entries, is_sparse, row_pass, solve
+from keyless.errors import ConvergenceWarning, InputError, Status
+from keyless.lowrank import truncated_svd
+
+__all__ = ["Completion", "SoftImpute", "soft_impute"]
+
+_DENSE = 0.25
+"""Above this fraction of observed entries dense products are the faster ones."""
+
+_OFFSETS = ("none", "columns", "rows", "both")
+
+
+@dataclass(frozen=True, eq=False)
+class Completion:
+    """The low-rank estimate `left @ right.T` of a table with missing entries.
+
+    Attributes:
+        left: rows × rank, solved for `right` exactly.
+        right: columns × rank, orthogonal columns; once settled each one's squared length is a singular value.
+        singular_values: those of the estimate, largest first.
+        objective: after each sweep, ½‖P_Ω(X − left·rightᵀ)‖² + λ/2(‖left‖² + ‖right‖²). It never rises, and its limit
+            is the minimum of ½‖P_Ω(X − M)‖² + λ‖M‖_*.
+        status: how the iteration ended.
+    """
+
+    left: Array
+    right: Array
+    singular_values: Array
+    objective: tuple[float, ...]
+    status: Status
+
+    @property
+    def rank(self) -> int:
+        """Rank of the estimate."""
+        return int(self.singular_values.shape[0])
+
+    @property
+    def nuclear_norm(self) -> float:
+        """Nuclear norm of the estimate."""
+        return float(namespace(self.singular_values).sum(self.singular_values))
+
+    def estimate(self) -> Array:
+        """Form the estimate."""
+        return self.left @ self.right.T
+
+
+def soft_impute(
+    values: Array,
+    mask: Array,
+    penalty: float,
+    *,
+    start: Array | None = None,
+    rank: int | None = None,
+    max_iter: int = 200,
+    tolerance: float = 1e-7,
+) -> Completion:
+    """Return argmin_M ½‖P_Ω(values − M)‖² + penalty·‖M‖_*, in factors.
+
+    Args:
+        values: rows × columns, an array of any library; entries outside the mask are not looked at.
+        mask: True where observed, of the same shape.
+        penalty: λ, above zero.
+        start: columns × any number, a first right factor, such as the `right` of an earlier result.
+        rank: the largest rank allowed; with None the convex problem is solved, with a limit it no longer is one.
+        max_iter: the most sweeps.
+        tolerance: settled when a sweep lowers the objective by less than this fraction and no direction is missing.
+
+    Example:
+        >>> import numpy as np
+        >>> soft_impute(np.ones((3, 2)), np.ones((3, 2), dtype=bool), 0.1).rank
+        1
+    """
+    given = as_matrix(values, name="values", allow_missing=True, allow_infinite=True)
+    xp = namespace(given)
+    mask = array_like(mask, given, dtype=xp.bool)
+    if mask.shape != given.shape:
+        raise InputError(f"mask: must have the shape of values, {given.shape}; found {mask.shape}.")
+    filled = as_matrix(xp.where(mask, given, xp.zeros_like(given)), name="values")
+    table = _observed(xp.astype(filled, xp.float64), mask)
+    limit = check_count(min(given.shape) if rank is None else rank, name="rank", maximum=min(given.shape))
+    right = xp.zeros((given.shape[1], 0), dtype=xp.float64, device=given.device)
+    if start is not None:
+        start = xp.astype(as_matrix(start, name="start"), xp.float64)
+        if start.shape[0] != given.shape[1]:
+            raise InputError(f"start: must have one row per column, {given.shape[1]}; found {start.shape[0]}.")
+        basis, scale, _ = xp.linalg.svd(start, full_matrices=False)
+        kept = min(limit, int(xp.count_nonzero(scale > 1e-6 * scale[0])))
+        right = basis[:, :kept] * scale[:kept]
+    found = solve(
+        table,
+        Layout(right.shape[1]),
+        right,
+        check_positive(penalty, name="penalty"),
+        limit=limit,
+        max_iter=check_count(max_iter, name="max_iter"),
+        tolerance=check_positive(tolerance, name="tolerance"),
+    )
+    left, right, singular = (xp.astype(part, given.dtype) for part in (found.left, found.right, found.singular_values))
+    return Completion(left, right, singular, found.history, found.status)
+
+
+def _observed(values: Array, mask: Array) -> Table:
+    """The observed entries of a dense table; stored sparsely where few are observed, which is faster then."""
+    if not is_numpy(values) or mask.mean() > _DENSE:
+        return Table.dense(values, mask)
+    rows, columns = np.nonzero(mask)
+    start = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=mask.shape[0]))])
+    return Table.sparse(sparse.csr_array((values[mask], columns, start), shape=mask.shape))
+
+
+def _centre(table: Table, layout: Layout, columns: Array | None = None) -> tuple[Table, Array, Array]:
+    """Take off `columns` or the observed column means, then the observed row means, where the layout has offsets."""
+    rows = np.zeros(table.shape[0])
+    if columns is None:
+        columns = table.means(0) if layout.column_offsets else np.zeros(table.shape[1])
+    table = table.less(rows, columns)
+    if layout.row_offsets:
+        rows = table.means(1)
+        table = table.less(rows, np.zeros(table.shape[1]))
+    return table, rows, columns
+
+
+class _Search:
+    """Choose penalty and rank by the error on held-out entries.
+
+    For one rank limit the penalty walks down a fixed grid, each fit starting from the one before, until the error has
+    risen. Limits grow by half until the error rises, then the gaps around the best one are halved.
+    """
+
+    def __init__(
+        self, split: tuple[Table, Array, Array, Array], layout: Layout, right: Array, steps: int, floor: float
+    ) -> None:
+        self.train, self.rows, self.columns, self.truth = split
+        nothing = solve(self.train, layout, right, 1.0, limit=0, max_iter=50, tolerance=1e-4)
+        largest = float(truncated_svd(self.train.residual(nothing.left, nothing.right), 1).singular_values[0])
+        self.penalties = max(largest, floor) * np.logspace(0, -4 if largest > floor else 0, steps)
+        self.path: list[tuple[float, int, int, float]] = []
+        self.fits: dict[int, dict[int, tuple[float, Solution]]] = {0: {0: (self._error(nothing), nothing)}}
+
+    def _error(self, fit: Solution) -> float:
+        gaps = self.truth - entries(fit.left, fit.right, self.rows, self.columns)
+        return float(np.sqrt(np.mean(gaps**2)))
+
+    def best(self, limit: int) -> tuple[float, int]:
+        """The lowest error with this rank limit, and the place of its penalty on the grid."""
+        return min((error, step) for step, (error, _) in self.fits[limit].items())
+
+    def attempt(self, limit: int) -> float:
+        """Walk down the penalties with this rank limit; return the lowest error."""
+        if limit not in self.fits:
+            near = max(known for known in self.fits if known < limit)
+            first = max(0, self.best(near)[1] - 3)
+            fit = self.fits[near].get(first, next(iter(self.fits[near].values())))[1]
+            found: dict[int, tuple[float, Solution]] = {}
+            for step in range(first, len(self.penalties)):
+                penalty = float(self.penalties[step])
+                fit = solve(self.train, fit.layout, fit.right, penalty, limit=limit, max_iter=50, tolerance=1e-4)
+                found[step] = (self._error(fit), fit)
+                self.path.append((penalty, limit, fit.layout.rank, found[step][0]))
+                if step - min(found, key=lambda known: found[known][0]) == 1:
+                    break
+            self.fits[limit] = found
+        return self.best(limit)[0]
+
+    def limit(self, largest: int) -> int:
+        """The rank limit of lowest error."""
+        now = 1
+        while self.attempt(now) <= min(self.best(known)[0] for known in self.fits) and now < largest:
+            now = min(now + (now + 1) // 2, largest)
+        while True:
+            best = min(self.fits, key=lambda known: self.best(known)[0])
+            below = max((known for known in self.fits if known < best), default=best)
+            above = min((known for known in self.fits if known > best), default=best)
+            gaps = [(one + two) // 2 for one, two in ((below, best), (best, above)) if two - one > 1]
+            if not gaps:
+                return max(best, 1)
+            for middle in gaps:
+                if self.attempt(middle) < self.best(best)[0]:
+                    break
+
+
+def _offsets(found: Solution, observed: Table, rows: Array, columns: Array) -> tuple[Array, float]:
+    """All column offsets, and the row offset of a row with nothing observed; both the mean of the others there."""
+    layout = found.layout
+    if layout.row_offsets:
+        rows = rows + found.left[:, layout.rank]
+    level = float(rows[observed.row_counts > 0].mean())
+    if not layout.column_offsets:
+        return columns, level
+    columns = columns + found.right[:, -1] + level
+    columns[observed.column_counts == 0] = columns[observed.column_counts > 0].mean()
+    return columns, 0.0
+
+
+class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Fill missing entries: argmin_M ½‖P_Ω(X − offsets − M)‖² + λ‖M‖_*, Ω being the observed entries.
+
+    A dense table marks missing entries with NaN. In a scipy sparse table, entries that are not stored are missing,
+    stored zeros are observed, and fitting never forms the dense table. `transform` and `fit_transform` return a dense
+    array in both cases, observed entries untouched; where that would be too large, call `fit` and read entries with
+    `estimate_at`. New rows are filled by their best fit to the columns' factors, with the same penalty; for the rows of
+    the fit this gives what the fit gave.
+
+    Columns are not rescaled. Standardise them first if their units differ.
+
+    Args:
+        penalty: λ. None chooses it by the error on held-out observed entries along a decreasing path, with the rank.
+        rank: the largest rank allowed. None means no limit where `penalty` is given, else that it is chosen too.
+        n_penalties: length of the path, which spans four powers of ten.
+        validation_fraction: the part of the observed entries held out while choosing.
+        offsets: "columns" gives every column its own level, fitted on the observed entries and not penalised; "rows"
+            does so for rows; "both"; or "none". An offset that no entry determines is the mean of the others.
+        max_iter: the most sweeps of the final fit.
+        tolerance: settled when a sweep lowers the objective by less than this fraction and no direction is missing.
+        random_state: seed of the choice of held-out entries.
+
+    Attributes:
+        penalty_: the λ used.
+        rank_: rank of M.
+        components_: rank × columns, orthonormal rows.
+        singular_values_: those of M.
+        row_factors_: rows × rank; M = row_factors_ @ column_factors_.T.
+        column_factors_: columns × rank, the components rescaled; by the roots of the singular values, once settled.
+        row_offsets_: one per row; zeros without row offsets.
+        column_offsets_: one per column; zeros without column offsets.
+        objective_: after each sweep; never rises (see `Completion.objective`).
+        path_: dict of arrays `penalty`, `rank_limit`, `rank`, `validation_error`, one entry per fit while choosing.
+        n_iter_: sweeps of the final fit.
+        status_: how the final fit ended, with advice.
+
+    Example:
+        >>> import numpy as np
+        >>> table = np.outer([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0])
+        >>> table[0, 0] = np.nan
+        >>> filled = SoftImpute(penalty=0.01, offsets="none").fit_transform(table)
+        >>> round(float(filled[0, 0]), 1)
+        1.0
+    """
+
+    def __init__(
+        self,
+        *,
+        penalty: float | None = None,
+        rank: int | None = None,
+        n_penalties: int = 20,
+        validation_fraction: float = 0.1,
+        offsets: str = "columns",
+        max_iter: int = 200,
+        tolerance: float = 1e-7,
+        random_state: Any = 0,
+    ) -> None:
+        self.penalty = penalty
+        self.rank = rank
+        self.n_penalties = n_penalties
+        self.validation_fraction = validation_fraction
+        self.offsets = offsets
+        self.max_iter = max_iter
+        self.tolerance = tolerance
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> SoftImpute:  # noqa: N803, ARG002
+        """Fit offsets and factors to the observed entries of `X`."""
+        given, observed = self._read(X, reset=True)
+        if self.offsets not in _OFFSETS:
+            raise InputError(f"offsets: must be one of {', '.join(_OFFSETS)}; found {self.offsets!r}.")
+        if observed.row_counts.sum() == 0:
+            raise InputError("X: must have at least one observed entry; found only missing ones.")
+        max_iter = check_count(self.max_iter, name="max_iter")
+        tolerance = check_positive(self.tolerance, name="tolerance")
+        fraction = check_positive(self.validation_fraction, name="validation_fraction")
+        if fraction >= 1:
+            raise InputError(f"validation_fraction: must be between 0 and 1; found {fraction}.")
+        generator = random_generator(self.random_state)
+        layout = Layout(0, self.offsets in ("rows", "both"), self.offsets in ("columns", "both"))
+        table, rows, columns = _centre(observed, layout)
+        shortest = min(table.shape)
+        limit = shortest if self.rank is None else check_count(self.rank, name="rank", maximum=shortest)
+        right = np.repeat([[1.0, 0.0]], table.shape[1], axis=0)
+        right = right[:, not layout.row_offsets : 1 + layout.column_offsets]
+        path: list[tuple[float, int, int, float]] = []
+        if self.penalty is None:
+            noise = 1e-12 * observed.energy**0.5 or 1.0  # a residual below this is rounding
+            steps = check_count(self.n_penalties, name="n_penalties")
+            search = _Search(table.split(generator, fraction), layout, right, steps, noise)
+            if self.rank is None:
+                limit = search.limit(limit)
+            search.attempt(limit)
+            step = search.best(limit)[1]
+            start = search.fits[limit][step][1]
+            penalty, start_layout, right, path = float(search.penalties[step]), start.layout, start.right, search.path
+        else:
+            penalty, start_layout = check_positive(self.penalty, name="penalty"), layout
+        found = solve(table, start_layout, right, penalty, limit=limit, max_iter=max_iter, tolerance=tolerance)
+        if not found.status.converged:
+            warnings.warn(f"SoftImpute: {found.status.advice}", ConvergenceWarning, stacklevel=2)
+        rank = found.layout.rank
+        columns, self._row_level = _offsets(found, observed, rows, columns)
+        self.column_offsets_ = columns.astype(given.dtype)
+        self.penalty_, self.rank_, self.status_ = penalty, rank, found.status
+        self.singular_values_ = found.singular_values.astype(given.dtype)
+        self.column_factors_ = found.right[:, :rank].astype(given.dtype)
+        self.components_ = (self.column_factors_ / np.linalg.norm(self.column_factors_, axis=0)).T
+        self.objective_ = np.asarray(found.history)
+        self.n_iter_ = len(found.history) - 1
+        names = ("penalty", "rank_limit", "rank", "validation_error")
+        self.path_ = {name: np.asarray([point[place] for point in path]) for place, name in enumerate(names)}
+        left, row_offsets = self._solve_rows(observed)
+        self.row_factors_, self.row_offsets_ = left.astype(given.dtype), row_offsets.astype(given.dtype)
+        return self
+
+    def _solve_rows(self, observed: Table) -> tuple[Array, Array]:
+        """For each row, argmin_z ½‖x_Ω − V_Ω z‖² + λ/2‖z‖², offsets taken off or, for rows, solved for as well."""
+        layout = Layout(self.rank_, row_offsets=self.offsets in ("rows", "both"))
+        right = np.ones((observed.shape[1], layout.width))
+        right[:, : self.rank_] = self.column_factors_
+        table, rows, _ = _centre(observed, layout, self.column_offsets_.astype(np.float64))
+        left = row_pass(table, layout, right, self.penalty_, columns=False).left
+        if layout.row_offsets:
+            rows = np.where(observed.row_counts > 0, rows + left[:, self.rank_], self._row_level)
+        return left[:, : self.rank_], rows
+
+    def transform(self, X: Any) -> Array:  # noqa: N803
+        """Return `X` as a dense array with its missing entries filled; observed entries are returned untouched."""
+        check_is_fitted(self)
+        given, observed = self._read(X, reset=False)
+        left, rows = self._solve_rows(observed)
+        filled = left @ self.column_factors_.T.astype(np.float64)
+        filled += rows[:, None]
+        filled += self.column_offsets_
+        filled = filled.astype(given.dtype, copy=False)
+        if is_sparse(given):
+            given = given.tocoo()
+            seen = ~np.isnan(given.data)
+            filled[given.row[seen], given.col[seen]] = given.data[seen]
+        else:
+            np.copyto(filled, given, where=~np.isnan(given))
+        return filled
+
+    def estimate_at(self, rows: Any, columns: Any) -> Array:
+        """Return single entries of offsets + M for rows of the fitted table, without forming it.
+
+        Args:
+            rows: row numbers.
+            columns: column numbers; broadcast against `rows`.
+        """
+        check_is_fitted(self)
+        rows, columns = np.broadcast_arrays(rows, columns)
+        for name, places, size in (
+            ("rows", rows, len(self.row_factors_)),
+            ("columns", columns, len(self.column_factors_)),
+        ):
+            if places.dtype.kind not in "iu" or (places.size and not 0 <= places.min() <= places.max() < size):
+                raise InputError(f"{name}: must be whole numbers from 0 to {size - 1}; found {places!r}.")
+        found = entries(self.row_factors_, self.column_factors_, rows.ravel(), columns.ravel()).reshape(rows.shape)
+        return found + self.row_offsets_[rows] + self.column_offsets_[columns]
+
+    def _read(self, X: Any, *, reset: bool) -> tuple[Any, Table]:  # noqa: N803
+        """Check the caller's table; return it and its observed entries."""
+        try:
+            X = validate_data(  # noqa: N806
+                self, X, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_all_finite=False, reset=reset
+            )
+        except ValueError as error:
+            raise InputError(f"X: {error}") from error
+        if not is_sparse(X):
+            as_matrix(X, name="X", allow_missing=True)
+            seen = ~np.isnan(X)
+            return X, _observed(np.where(seen, X, 0.0).astype(np.float64, copy=False), seen)
+        if np.isinf(X.data).any():
+            raise InputError("X: must hold finite numbers; found an infinity among the stored entries. Drop it.")
+        if not X.has_canonical_format:
+            X = X.copy()  # noqa: N806
+            X.sum_duplicates()
+        stored = X.tocoo() if np.isnan(X.data).any() else None
+        if stored is None:
+            return X, Table.sparse(sparse.csr_array((X.data.astype(np.float64), X.indices, X.indptr), shape=X.shape))
+        seen = ~np.isnan(stored.data)
+        entries = (stored.data[seen].astype(np.float64), (stored.row[seen], stored.col[seen]))
+        return X, Table.sparse(sparse.csr_array(entries, shape=X.shape))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

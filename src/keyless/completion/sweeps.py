@@ -1,0 +1,396 @@
+"""The sweeps behind Soft-Impute.
+
+The problem is min ½‖P_Ω(X − M)‖² + λ‖M‖_*, written with factors M = left·rightᵀ as
+½‖P_Ω(X − left·rightᵀ)‖² + λ/2(‖left‖² + ‖right‖²), which has the same minimum. Each sweep solves exactly for `left`,
+row by row, then for `right`, column by column; Anderson acceleration, kept only when the objective falls, shortens the
+way. Whenever the sweeps settle, the optimality condition of the nuclear norm, ‖P_Ω(X − M)‖₂ ≤ λ, is looked at: singular
+directions of the residual above λ join the factors. So the rank grows to that of the minimiser, and a start in a
+subspace is no trap. Offsets are columns of the factors that carry no penalty, their partner held at one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from keyless.arrays import (
+    Array,
+    array_like,
+    is_numpy,
+    namespace,
+)
+from keyless.errors import CONVERGED, Status
+from keyless.lowrank import SparsePlusLowRank, truncated_svd
+
+__all__ = ["Layout", "Solution", "Table", "entries", "is_sparse", "row_pass", "solve"]
+
+_CHUNK = 4_000_000
+"""Numbers in the largest temporary of a sweep, about 32 MB."""
+
+_MEMORY = 5
+"""How many earlier sweeps Anderson acceleration looks back."""
+
+_ROUGH = 1e-3
+"""Relative fall of the objective per sweep at which missing directions are looked for the first time."""
+
+_UNSETTLED = Status("max_iter", "Stopped before settling. Raise max_iter or tolerance, or raise the penalty.")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Observed entries: dense `values` (0 where missing) with a 0/1 `seen`, or scipy CSR `values` and no `seen`."""
+
+    values: Any
+    seen: Array | None
+    row_counts: Array
+    column_counts: Array
+    energy: float
+
+    @classmethod
+    def dense(cls, values: Array, mask: Array) -> Table:
+        """Take values that are zero where the boolean mask is False."""
+        xp = namespace(values)
+        seen = xp.astype(mask, values.dtype)
+        return cls(values, seen, xp.sum(seen, axis=1), xp.sum(seen, axis=0), squares(values))
+
+    @classmethod
+    def sparse(cls, values: Any) -> Table:
+        """Take a CSR array whose stored entries are the observed ones."""
+        columns = np.bincount(values.indices, minlength=values.shape[1])
+        return cls(values, None, np.diff(values.indptr), columns, squares(values.data))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows, columns = self.values.shape
+        return rows, columns
+
+    def chunks(self, width: int) -> Iterator[tuple[slice, Any, Any]]:
+        """Yield row ranges with their values and their 0/1 indicator; both can be multiplied from both sides."""
+        rows, columns = self.shape
+        step = max(1, _CHUNK // max(1, width))
+        for first in range(0, rows, step):
+            part = slice(first, min(first + step, rows))
+            if self.seen is not None:
+                yield part, self.values[part, :], self.seen[part, :]
+            else:
+                bounds = self.values.indptr[part.start : part.stop + 1]
+                inside = slice(bounds[0], bounds[-1])
+                pattern = (self.values.indices[inside], bounds - bounds[0])
+                data, shape = self.values.data[inside], (part.stop - part.start, columns)
+                ones = sparse.csr_array((np.ones_like(data), *pattern), shape=shape)
+                yield part, sparse.csr_array((data, *pattern), shape=shape), ones
+
+    def residual(self, left: Array, right: Array) -> Any:
+        """P_Ω(X − left·rightᵀ), dense or CSR as the table is."""
+        if self.seen is not None:
+            return self.values - self.seen * (left @ right.T)
+        rows = np.repeat(np.arange(self.shape[0], dtype=self.values.indices.dtype), self.row_counts)
+        data = self.values.data - entries(left, right, rows, self.values.indices)
+        return sparse.csr_array((data, self.values.indices, self.values.indptr), shape=self.shape)
+
+    def means(self, axis: int) -> Array:
+        """Mean observed entry of each row (axis 1) or column (axis 0), zero where nothing is observed. Numpy only."""
+        counts = self.row_counts if axis else self.column_counts
+        return np.asarray(self.values.sum(axis=axis)).ravel() / np.maximum(counts, 1)
+
+    def less(self, rows: Array, columns: Array) -> Table:
+        """The same entries with row and column offsets taken off. Numpy only."""
+        if self.seen is not None:
+            return Table.dense(self.values - self.seen * (rows[:, None] + columns), self.seen)
+        data = self.values.data - np.repeat(rows, self.row_counts) - columns[self.values.indices]
+        return Table.sparse(sparse.csr_array((data, self.values.indices, self.values.indptr), shape=self.shape))
+
+    def split(self, generator: np.random.Generator, fraction: float) -> tuple[Table, Array, Array, Array]:
+        """Hold out a random fraction of the observed entries: what is left, then their rows, columns and values."""
+        if self.seen is not None:
+            rows, columns = np.nonzero(self.seen)
+        else:
+            rows, columns = np.repeat(np.arange(self.shape[0]), self.row_counts), self.values.indices
+        out = generator.permutation(len(rows)) < max(1, round(fraction * len(rows)))
+        if self.seen is not None:
+            kept, values = self.seen.astype(bool), self.values[rows, columns]
+            kept[rows[out], columns[out]] = False
+            return Table.dense(np.where(kept, self.values, 0.0), kept), rows[out], columns[out], values[out]
+        values = self.values.data
+        left = sparse.csr_array((values[~out], (rows[~out], columns[~out])), shape=self.shape)
+        return Table.sparse(left), rows[out], columns[out], values[out]
+
+
+def is_sparse(table: Any) -> bool:
+    """Tell whether a table is a scipy sparse matrix."""
+    return bool(sparse.issparse(table))
+
+
+def squares(array: Array) -> float:
+    """The sum of squares."""
+    if is_numpy(array):
+        return float(np.vdot(array, array))
+    return float(namespace(array).sum(array * array))
+
+
+def entries(left: Array, right: Array, rows: Array, columns: Array) -> Array:
+    """Single entries of left·rightᵀ, without forming it."""
+    found = np.empty(len(rows), dtype=left.dtype)
+    step = max(1, _CHUNK // max(1, left.shape[1]))
+    for first in range(0, len(rows), step):
+        part = slice(first, first + step)
+        np.einsum("ij,ij->i", left[rows[part]], right[columns[part]], out=found[part])
+    return found
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of the factors are what: `rank` penalised pairs, then (a, 1) for row, (1, b) for column offsets."""
+
+    rank: int
+    row_offsets: bool = False
+    column_offsets: bool = False
+
+    @property
+    def width(self) -> int:
+        """Columns of a factor, offsets included."""
+        return self.rank + self.row_offsets + self.column_offsets
+
+    def free(self, *, of_rows: bool) -> list[int]:
+        """Columns to solve for; the penalised ones first, then at most one offset."""
+        own = self.row_offsets if of_rows else self.column_offsets
+        return list(range(self.rank)) + ([self.rank if of_rows else self.width - 1] if own else [])
+
+    def fixed(self, *, of_rows: bool) -> int | None:
+        """The column held at one, which multiplies the other side's offset."""
+        other = self.column_offsets if of_rows else self.row_offsets
+        return (self.width - 1 if of_rows else self.rank) if other else None
+
+    def pairs(self) -> tuple[Any, Any, Any]:
+        """Index pairs i ≤ j, and the square table that says where each pair is."""
+        first, second = np.triu_indices(self.width)
+        where = np.empty((self.width, self.width), dtype=np.int64)
+        where[first, second] = where[second, first] = np.arange(len(first))
+        return first, second, where
+
+
+def take(matrix: Array, columns: Any) -> Array:
+    if is_numpy(matrix):
+        return matrix[:, columns]
+    xp = namespace(matrix)
+    return xp.take(matrix, array_like(np.asarray(columns, dtype=np.int64), matrix, dtype=xp.int64), axis=1)
+
+
+def ridge(
+    layout: Layout, penalty: float, moments: Array, cross: Array, counts: Array, *, of_rows: bool
+) -> tuple[Array, float]:
+    """Solve the small ridge problems of all rows (or all columns) at once.
+
+    Args:
+        layout: what the columns mean.
+        penalty: λ.
+        moments: per row, Σ_Ω of the products of all pairs of the other side's columns.
+        cross: per row, Σ_Ω of value times the other side's columns.
+        counts: per row, the number of observed entries.
+        of_rows: whether rows or columns are solved.
+
+    Returns:
+        The factor of this side, and the smallest value of ½Σ_Ω(…)² + λ/2‖factor‖² less ½Σ_Ω X².
+    """
+    xp = namespace(cross)
+    free, fixed = layout.free(of_rows=of_rows), layout.fixed(of_rows=of_rows)
+    size, width = cross.shape[0], len(free)
+    where = layout.pairs()[2]
+    wanted, gained = take(cross, free), 0.0
+    if fixed is not None:
+        wanted = wanted - take(moments, where[free, fixed])
+        gained = float(0.5 * xp.sum(moments[:, int(where[fixed, fixed])]) - xp.sum(cross[:, fixed]))
+    parts = []
+    if width:
+        normal = xp.reshape(take(moments, where[np.ix_(free, free)].ravel()), (size, width, width))
+        weights = xp.full((size, width), penalty, dtype=cross.dtype, device=cross.device)
+        if width > layout.rank:  # nothing observed leaves the offset open: keep it at zero
+            weights[:, layout.rank] = xp.astype(counts == 0, cross.dtype)
+        normal = normal + weights[:, :, None] * xp.eye(width, dtype=cross.dtype, device=cross.device)[None, :, :]
+        solved = xp.linalg.solve(normal, wanted[:, :, None])[:, :, 0]
+        gained -= float(0.5 * xp.sum(wanted * solved))
+        parts = [solved]
+    if fixed is not None:
+        ones = xp.ones((size, 1), dtype=cross.dtype, device=cross.device)
+        parts = [*(part[:, :fixed] for part in parts), ones, *(part[:, fixed:] for part in parts)]
+    return (xp.concat(parts, axis=1) if parts else cross), gained
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """The rows solved for one right factor, and what the column step needs."""
+
+    left: Array
+    objective: float
+    moments: Array
+    cross: Array
+
+
+def row_pass(table: Table, layout: Layout, right: Array, penalty: float, *, columns: bool = True) -> Pass:
+    """Solve all rows for a given `right`; collect the column moments on the way, so the data are read once a sweep."""
+    xp = namespace(right)
+    first, second, _ = layout.pairs()
+    products = take(right, first) * take(right, second)
+    lefts, gained = [], 0.0
+    moments, cross = xp.zeros_like(products), xp.zeros_like(right)
+    for part, values, seen in table.chunks(layout.width**2):
+        left, gain = ridge(layout, penalty, seen @ products, values @ right, table.row_counts[part], of_rows=True)
+        lefts.append(left)
+        gained += gain
+        if columns:
+            moments = moments + seen.T @ (take(left, first) * take(left, second))
+            cross = cross + values.T @ left
+    objective = gained + 0.5 * table.energy + 0.5 * penalty * squares(right[:, : layout.rank])
+    return Pass(xp.concat(lefts, axis=0), objective, moments, cross)
+
+
+def clean(layout: Layout, left: Array, right: Array, penalty: float) -> tuple[Layout, Array, Array]:
+    """Take one Soft-Impute step inside the span of `right`: it balances the factors and reveals their true rank.
+
+    With `left` solved for, residual·right = λ·left. So with right = basis·diag(scale)·turnᵀ,
+    (residual + M)·basis = left·turn·diag(λ/scale + scale), and nothing has to be read.
+
+    Returns:
+        The layout with the new rank, the balanced right factor, and the new singular values.
+    """
+    xp = namespace(right)
+    rank = layout.rank
+    if rank == 0:
+        return layout, right, right[0, :0]
+    basis, scale, turn = xp.linalg.svd(right[:, :rank], full_matrices=False)
+    kept = int(xp.count_nonzero(scale > 1e-6 * scale[0]))  # the rest adds less than 1e-12 of the largest to M
+    basis, scale, turn = basis[:, :kept], scale[:kept], turn.T[:, :kept]
+    _, triangle = xp.linalg.qr((left[:, :rank] @ turn) * (penalty / scale + scale))
+    _, values, turn = xp.linalg.svd(triangle, full_matrices=False)
+    kept = int(xp.count_nonzero(values > penalty))
+    values = values[:kept] - penalty
+    factor = basis @ turn.T[:, :kept] * xp.sqrt(values)
+    return replace(layout, rank=kept), xp.concat([factor, right[:, rank:]], axis=1), values
+
+
+def directions(
+    table: Table,
+    layout: Layout,
+    left: Array,
+    right: Array,
+    *,
+    penalty: float,
+    limit: int,
+    slack: float,
+    certify: bool,
+) -> Array:
+    """Right factors of the residual's singular directions above λ: what the nuclear norm says is still missing.
+
+    Appended to `right` they lower the objective: the quadratic has slope at most one, so a step of (singular value − λ)
+    along a pair of unit vectors descends.
+    """
+    xp = namespace(right)
+    room = min(limit, *table.shape) - layout.rank
+    residual = table.residual(left, right)
+    if layout.rank:  # directions already in the factors have singular value λ: take them out
+        basis, _ = xp.linalg.qr(left[:, : layout.rank])
+        image = residual.T @ basis
+        residual = residual - basis @ image.T if table.seen is not None else SparsePlusLowRank(residual, -basis, image)
+    count = min(room, max(10, layout.rank))
+    # A few power steps find directions that matter; only a close call deserves more.
+    found = truncated_svd(residual, count, max_iter=4)
+    if certify and 0.8 * penalty < float(found.singular_values[0]) <= penalty * (1 + slack):
+        found = truncated_svd(residual, count, start=found.right, tolerance=min(1e-2, 10 * slack), max_iter=30)
+    values = found.singular_values
+    above = int(xp.count_nonzero(values > penalty * (1 + slack)))
+    if above > 2:  # stop at the widest gap, but let the rank double
+        ratios = values[: above - 1] / values[1:above]
+        above = max(int(xp.argmax(ratios)) + 1, min(above, max(2, layout.rank)))
+    return found.right[:, :above] * xp.sqrt(values[:above] - penalty)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Where the sweeps settled."""
+
+    layout: Layout
+    left: Array
+    right: Array
+    singular_values: Array
+    history: tuple[float, ...]
+    status: Status
+
+
+def solve(
+    table: Table,
+    layout: Layout,
+    right: Array,
+    penalty: float,
+    *,
+    limit: int,
+    max_iter: int,
+    tolerance: float,
+) -> Solution:
+    """Alternate exact row and column steps from `right` until neither they nor a new direction lower the objective."""
+    xp = namespace(right)
+    slack = tolerance**0.5
+    history: list[float] = []
+    trail: list[tuple[Array, Array]] = []
+    status, rough, bound, plain = _UNSETTLED, True, float("inf"), right
+    trial = right
+    for sweep in range(max_iter):
+        state = row_pass(table, layout, trial, penalty)
+        if state.objective > bound:  # the accelerated point is no better than the plain one
+            trial, trail = plain, []
+            state = row_pass(table, layout, trial, penalty)
+        right = trial
+        fall = history[-1] - state.objective if history else float("inf")
+        history.append(state.objective)
+        # Only a full sweep can tell; the last term is rounding.
+        settled = bound < float("inf") and fall <= tolerance * state.objective + 1e-15 * table.energy
+        if settled or (rough and fall <= _ROUGH * state.objective) or (sweep == 0 and layout.rank == 0):
+            new = None
+            if layout.rank < limit:
+                new = directions(
+                    table, layout, state.left, right, penalty=penalty, limit=limit, slack=slack, certify=settled
+                )
+            if settled and (new is None or new.shape[1] == 0):
+                status = CONVERGED
+                break
+            layout, trial, _ = clean(layout, state.left, right, penalty)
+            if new is not None:
+                trial = xp.concat([trial[:, : layout.rank], new, trial[:, layout.rank :]], axis=1)
+                layout = replace(layout, rank=layout.rank + new.shape[1])
+            rough = new is not None and new.shape[1] > 0
+            bound, trail = float("inf"), []
+            continue
+        plain, gained = ridge(layout, penalty, state.moments, state.cross, table.column_counts, of_rows=False)
+        bound = 0.5 * table.energy + gained + 0.5 * penalty * squares(state.left[:, : layout.rank])
+        trail = [*trail, (right, plain)][-_MEMORY - 1 :]
+        trial = extrapolate(trail, layout)
+    layout, right, values = clean(layout, state.left, right, penalty)
+    state = row_pass(table, layout, right, penalty, columns=False)
+    if layout.rank:  # the columns of right are orthogonal, so those of the estimate are those of left, rescaled
+        values = xp.linalg.svdvals(xp.linalg.qr(state.left[:, : layout.rank] * xp.sqrt(values))[1])
+    return Solution(layout, state.left, right, values, (*history, state.objective), status)
+
+
+def extrapolate(trail: list[tuple[Array, Array]], layout: Layout) -> Array:
+    """Anderson acceleration: the affine mix of the last sweeps whose steps cancel best, applied to their results.
+
+    Offsets are mixed alike but not looked at, for their unit differs from that of the factors.
+    """
+    measured = slice(0, layout.rank or layout.width)
+    moves = [(after - before)[:, measured] for before, after in trail]
+    last = trail[-1][1]
+    if len(trail) == 1:
+        return last
+    xp = namespace(last)
+    changes = [later - earlier for earlier, later in pairwise(moves)]
+    gram = np.asarray([[float(xp.sum(one * two)) for two in changes] for one in changes])
+    target = np.asarray([float(xp.sum(one * moves[-1])) for one in changes])
+    weights = np.linalg.lstsq(gram, target, rcond=1e-12)[0]
+    for weight, ((_, earlier), (_, later)) in zip(weights, pairwise(trail), strict=True):
+        last = last - float(weight) * (later - earlier)
+    return last

@@ -1,0 +1,59 @@
+"""What is written for readers stays true."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.metadata
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import keyless
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+MODULES = sorted(module.name for module in pkgutil.walk_packages(keyless.__path__, "keyless."))
+
+
+def test_readme_starts_with_two_commands():
+    _, commands = BLOCKS[0]
+    assert commands.splitlines() == ["pip install . && keyless demo", 'pip install ".[test]" && pytest']
+
+
+def test_readme_code_runs():
+    """All Python blocks, in order, as one reader would type them."""
+    code = [block for language, block in BLOCKS if language == "python"]
+    assert code
+    names: dict[str, object] = {}
+    for block in code:
+        exec(compile(block, "README.md", "exec"), names)
+
+
+def test_readme_python_blocks_say_so():
+    assert {language for language, _ in BLOCKS} <= {"sh", "python"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("https://", "http://", "mailto:")):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples_run(name):
+    results = doctest.testmod(importlib.import_module(name))
+    assert results.failed == 0
+
+
+def test_one_version_everywhere():
+    assert importlib.metadata.version("keyless") == keyless.__version__
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.findall(r"^version: (\S+)$", citation, flags=re.MULTILINE) == [keyless.__version__]
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## \[(\d[^]]*)\]", changelog, flags=re.MULTILINE)[0] == keyless.__version__

@@ -1,0 +1,65 @@
+"""The rooms stand on floors, and the house keeps its habits."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import grimp
+import pytest
+
+import keyless
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted(module.name for module in pkgutil.walk_packages(keyless.__path__, "keyless."))
+SOURCES = sorted((ROOT / "src" / "keyless").rglob("*.py"))
+
+
+def test_rooms_import_from_lower_floors_only():
+    code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def imports() -> grimp.ImportGraph:
+    return grimp.build_graph("keyless", cache_dir=None)
+
+
+@pytest.mark.parametrize("room", ["metrics", "datasets"])
+def test_the_truth_never_reaches_a_solver(imports, room):
+    assert f"keyless.{room}" in imports.modules
+    assert imports.find_downstream_modules(f"keyless.{room}") <= {"keyless.cli"}
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys, keyless; sys.exit(' '.join({'numpy', 'scipy', 'sklearn', 'rich'} & set(sys.modules)) or 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_says_what_is_public(name):
+    module = importlib.import_module(name)
+    assert len(set(module.__all__)) == len(module.__all__)
+    for public in module.__all__:
+        assert getattr(module, public) is not None
+
+
+def test_the_package_offers_every_public_name():
+    for name in keyless.__all__:
+        assert getattr(keyless, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = keyless.nonsense
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_library_never_prints_nor_configures_logging(source):
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in {"print", "logging.basicConfig"}, f"line {node.lineno}"
