@@ -111,8 +111,6 @@ def test_as_float_passes_floats_untouched(library, dtype):
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int64", "uint64"])
 def test_as_float_turns_whole_numbers_into_the_default_float(library, dtype):
-    if library is not np and library is not array_api_strict and dtype == "uint64":
-        pytest.skip("torch has no full uint64")
     values = library.asarray(np.array([[0, 1]], dtype=dtype))
     found = arrays.as_float(values, name="x")
     assert type(found) is type(values)
@@ -183,13 +181,9 @@ def test_a_mask_is_not_dropped_in_silence():
         (np.array([1j], dtype=object), r"^ages: must hold real numbers; found dtype object with entries"),
         (np.array([10**400], dtype=object), r"^ages: must hold real numbers; found dtype object with entries"),
         ({"a": 1}, r"^ages: must hold real numbers; found dtype object with entries"),
-        (None, None),
     ],
 )
 def test_as_float_refuses_what_is_no_number(values, message):
-    if message is None:  # one missing number, as numpy sees it
-        assert np.isnan(arrays.as_float(values, name="ages"))
-        return
     with pytest.raises(InputError, match=message):
         arrays.as_float(values, name="ages")
 

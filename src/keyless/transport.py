@@ -18,7 +18,17 @@ from dataclasses import dataclass
 from math import log
 from typing import Any
 
-from keyless.arrays import Array, array_like, as_cost, as_float, check_count, check_positive, exp_in_place, namespace
+from keyless.arrays import (
+    Array,
+    array_like,
+    as_cost,
+    as_float,
+    check_count,
+    check_positive,
+    exp_in_place,
+    is_finite,
+    namespace,
+)
 from keyless.errors import CONVERGED, InputError, Status
 
 __all__ = ["Transport", "sinkhorn"]
@@ -118,7 +128,8 @@ def sinkhorn(
     if marginal_penalty is not None:
         marginal_penalty = check_positive(marginal_penalty, name="marginal_penalty")
     cost = as_cost(cost, name="cost")
-    _refuse_hopeless(cost)
+    if not is_finite(cost):
+        _refuse_hopeless(cost)
     _refuse_overflow(cost, epsilon, marginal_penalty)
     row_mass, column_mass = _checked_masses(cost, row_mass, column_mass, balanced=marginal_penalty is None)
     start = _checked_start(cost, potentials)
@@ -209,6 +220,18 @@ class _Scaling:
                     return residual
             self._step(row_scale, rows)
             self.iterations += 1
+            if self.look_every > 1 and self.iterations >= 3:
+                stops = (self.look_every, check_every)
+                self._glide(min(max_iter, *(-(-self.iterations // stop) * stop for stop in stops)))
+
+    def _glide(self, until: int) -> None:
+        """Iterate up to a given count without looking, when nothing can overflow on the way."""
+        row_scale, column_scale = self.row_scale, self.column_scale
+        for _ in range(until - self.iterations):
+            row_scale = self.row_mass / (self.kernel @ column_scale)
+            column_scale = self.column_mass / (row_scale @ self.kernel)
+        self.row_scale, self.column_scale = row_scale, column_scale
+        self.iterations = max(until, self.iterations)
 
     def _step(self, row_scale: Array | None, rows: Array | None) -> None:
         """Take the new row scaling, or where there is none the new row potentials, and update the columns."""
@@ -283,8 +306,9 @@ def _refuse_overflow(cost: Array, epsilon: float, marginal_penalty: float | None
     """Refuse numbers whose exponents, or whose coupling, no float of this precision can hold."""
     xp = namespace(cost)
     limits = xp.finfo(cost.dtype)
-    finite = xp.where(xp.isinf(cost), xp.zeros_like(cost), cost)
-    largest = float(xp.max(xp.abs(finite)))
+    finite = cost if is_finite(cost) else xp.where(xp.isinf(cost), xp.zeros_like(cost), cost)
+    lowest, highest = float(xp.min(finite)), float(xp.max(finite))
+    largest = max(abs(lowest), abs(highest))
     if epsilon < float(limits.smallest_normal) or largest / epsilon > float(limits.max) / 16:
         raise InputError(
             f"epsilon: must not be this small for {cost.dtype} costs up to {largest:.2g}; found {epsilon!r}. "
@@ -292,7 +316,7 @@ def _refuse_overflow(cost: Array, epsilon: float, marginal_penalty: float | None
         )
     if marginal_penalty is not None:
         # At the optimum log P ≤ (τ log(row mass · column mass) − cost) / (2τ + ε): negative costs attract mass.
-        exponent = -float(xp.min(finite)) / (2 * marginal_penalty + epsilon)
+        exponent = -lowest / (2 * marginal_penalty + epsilon)
         if exponent > log(float(limits.max)) / 4:
             raise InputError(
                 f"cost: must not be this far below zero for marginal_penalty {marginal_penalty!r}; found "
