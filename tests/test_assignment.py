@@ -161,14 +161,23 @@ def test_large_components_agree_with_dense_ones_beyond_brute_force(monkeypatch):
         assert -1 in found
 
 
-def test_components_are_put_back_where_they_belong():
+def test_components_are_put_back_where_they_belong(monkeypatch):
     """Two components that interleave, a lonely pair, a lonely row and a lonely column."""
     cost = np.full((6, 6), INF)
     cost[np.ix_([0, 3], [1, 4])] = [[1, 5], [2, 9]]
     cost[np.ix_([2, 5], [0, 3])] = [[7, 1], [1, 7]]
     cost[4, 2] = 3
-    np.testing.assert_array_equal(assign(as_candidates(cost)), [4, -1, 3, 1, 2, 0])
     np.testing.assert_array_equal(assign(cost), [4, -1, 3, 1, 2, 0])
+    sizes = []
+    solve = assignment._assign_component
+
+    def counted(rows, columns, costs, shape, unmatched_cost):
+        sizes.append(shape)
+        return solve(rows, columns, costs, shape, unmatched_cost)
+
+    monkeypatch.setattr(assignment, "_assign_component", counted)
+    np.testing.assert_array_equal(assign(as_candidates(cost)), [4, -1, 3, 1, 2, 0])
+    assert sizes == [(2, 2), (2, 2)]
 
 
 # --- pairs before costs ----------------------------------------------------------------------------------------------
@@ -197,6 +206,36 @@ def test_the_units_of_the_cost_do_not_matter(power, cells, monkeypatch):
             scaled = np.where(np.isfinite(cost), 2.0**power * np.where(np.isfinite(cost), cost, 0), INF)
             np.testing.assert_array_equal(assign(scaled), assign(cost))
             np.testing.assert_array_equal(assign(as_candidates(scaled)), assign(as_candidates(cost)))
+
+
+@pytest.mark.parametrize("cells", [0, 1_000_000])
+def test_a_pair_more_is_made_even_where_it_costs_more_than_any_pair(cells, monkeypatch):
+    """Row 0 must give up its best column for row 1: dearer by twice the whole span of the costs."""
+    monkeypatch.setattr(assignment, "_DENSE_CELLS", cells)
+    cost = np.array([[0.0, 1.0, INF], [1.0, INF, INF], [INF, 1.0, INF]])
+    assert best_value(cost)[0] == 1
+    chain = np.array([[0.0, 1.0], [1.0, INF]])
+    for whole in (cost, chain, chain - 100, chain + 100):
+        assert_best(whole, assign(whole))
+        assert_best(whole, assign(as_candidates(whole)))
+
+
+@pytest.mark.parametrize("shift", [-1000.0, 1000.0])
+@pytest.mark.parametrize("cells", [0, 1_000_000])
+def test_adding_a_constant_to_every_cost_changes_nothing(shift, cells, monkeypatch):
+    """All matchings compared have the same number of pairs."""
+    monkeypatch.setattr(assignment, "_DENSE_CELLS", cells)
+    for seed in range(20):
+        cost = draw((5, 6), seed, forbidden=0.7)
+        np.testing.assert_array_equal(assign(cost + shift), assign(cost))
+        np.testing.assert_array_equal(assign(as_candidates(cost + shift)), assign(as_candidates(cost)))
+
+
+def test_one_huge_cost_does_not_drown_the_others():
+    """Beside 10¹⁷, sums round to multiples of 16; the differences of the small costs must still decide."""
+    cost = np.array([[-1e17, INF, INF], [INF, 2.0, 1.0], [INF, 1.0, 2.0]])
+    np.testing.assert_array_equal(assign(cost), [0, 2, 1])
+    np.testing.assert_array_equal(assign(np.abs(cost)), [0, 2, 1])
 
 
 def test_float32_costs_are_added_up_in_double_precision():
@@ -251,6 +290,8 @@ def test_potentials_do_not_change_what_is_best(small, unmatched_cost, size):
 
 def test_potentials_do_not_choose_who_stays_apart():
     """Where not all can be matched, a shifted cost would favour one partial matching over another."""
+    np.testing.assert_array_equal(assign(np.array([[1.0], [2.0]]), potentials=([0.0, 5.0], [0.0])), [0, -1])
+    np.testing.assert_array_equal(assign(np.array([[1.0, 2.0]]), potentials=([0.0], [0.0, 5.0])), [0])
     cost = np.array([[1.0, 2.0], [INF, INF]])
     np.testing.assert_array_equal(assign(cost, potentials=([0.0, 0.0], [0.0, 5.0])), [0, -1])
 
@@ -319,13 +360,12 @@ def test_stored_zeros_are_candidates():
 
 
 def test_duplicates_are_summed_as_everywhere_in_scipy():
-    """100 + 100 is dearer than 150, also where the stored integers could not hold the sum."""
+    """100 + 100 is dearer than 120, also where the stored integers could not hold the sum."""
     for dtype in (np.int8, np.int64, np.float32, np.float64):
-        candidates = sparse.coo_array(
-            (np.array([100, 100, 120, 1], dtype=dtype), ([0, 0, 0, 1], [0, 0, 1, 0])), shape=(2, 2)
-        )
-        np.testing.assert_array_equal(assign(candidates), [1, 0])
-        assert candidates.nnz == 4  # and the caller's are left alone
+        stored = np.array([100, 100, 120], dtype=dtype)
+        candidates = sparse.coo_array((stored, ([0, 0, 0], [0, 0, 1])), shape=(1, 2))
+        np.testing.assert_array_equal(assign(candidates), [1])
+        assert candidates.nnz == 3  # and the caller's are left alone
 
 
 def test_sparse_input_is_not_modified():

@@ -122,6 +122,9 @@ def test_mixed_dtypes_meet_at_the_widest(library):
             assert block.values.dtype == library.float64
             np.testing.assert_array_equal(to_numpy(block.mask), ~np.isnan(to_numpy(table)))
             np.testing.assert_array_equal(to_numpy(block.values), np.nan_to_num(to_numpy(table)))
+        assert [block.name for block in (problem.reference, *problem.blocks)] == ["reference", "table1", "table2"][
+            : len(tables)
+        ]
     only = to_problem([narrow, narrow])
     assert only.reference.values.dtype == library.float32
     assert narrow.dtype == library.float32
