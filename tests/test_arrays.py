@@ -232,6 +232,19 @@ def test_as_matrix_lets_pass_what_it_is_told_to(library):
         arrays.as_matrix(missing, name="x", allow_infinite=True)
 
 
+@pytest.mark.parametrize("place", [(0, 0), (1, 2), (3, 4)])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_is_finite_finds_one_bad_entry_anywhere(library, place, dtype):
+    values = np.random.default_rng(0).standard_normal((4, 5)).astype(dtype)
+    assert arrays.is_finite(library.asarray(values))
+    for bad in (NAN, INF, -INF):
+        spoiled = values.copy()
+        spoiled[place] = bad
+        assert not arrays.is_finite(library.asarray(spoiled))
+    spoiled[1, 1], spoiled[2, 2] = NAN, INF
+    assert not arrays.is_finite(library.asarray(spoiled))
+
+
 def test_as_cost_takes_plus_infinity_only(library):
     values = library.asarray([[INF, 1.0]])
     assert arrays.as_cost(values, name="cost") is values

@@ -699,8 +699,11 @@ def test_refuses_a_cost_that_is_none(cost, message):
         ({"column_mass": [np.nan, 1.0, 1.0]}, r"column_mass, entry 0: must be positive and finite; found nan"),
         ({"row_mass": [INF, 1.0]}, r"row_mass, entry 0: must be positive and finite; found inf"),
         ({"row_mass": ["a", "b"]}, r"row_mass: must hold real numbers"),
-        ({"column_mass": [1.0, 1.0, 1.0]}, r"must have the same total; found 2 and 3\. Rescale.*marginal_penalty"),
-        ({"row_mass": [1.0, 2.0], "column_mass": [1.0, 1.0, 1.001]}, r"same total; found 3 and 3\.001"),
+        (
+            {"column_mass": [1.0, 1.0, 1.0]},
+            r"must have the same total; found 2\.0 and 3\.0\. Rescale.*marginal_penalty",
+        ),
+        ({"row_mass": [1.0, 2.0], "column_mass": [1.0, 1.0, 1.000001]}, r"same total; found 3\.0 and 3\.000001"),
         ({"potentials": (np.zeros(3), np.zeros(3))}, r"potentials, rows: must have 2 entries.*found shape \(3,\)"),
         ({"potentials": (np.zeros(2), np.zeros(2))}, r"potentials, columns: must have 3 entries.*shape \(2,\)"),
         ({"potentials": (np.zeros(2), np.zeros((3, 1)))}, r"potentials, columns: must have 3 entries"),

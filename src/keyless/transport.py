@@ -335,7 +335,7 @@ def _checked_masses(cost: Array, row_mass: Any, column_mass: Any, *, balanced: b
     # Compare at the precision of the sums themselves.
     if balanced and abs(total - received) > 100 * float(xp.finfo(cost.dtype).eps) * (n_rows + n_columns) * total:
         raise InputError(
-            f"row_mass and column_mass: must have the same total; found {total:.6g} and {received:.6g}. "
+            f"row_mass and column_mass: must have the same total; found {total} and {received}. "
             "Rescale one of them, or set marginal_penalty for unbalanced transport."
         )
     return rows, columns
@@ -367,13 +367,14 @@ def _checked_start(cost: Array, potentials: tuple[Any, Any] | None) -> Array:
         rows, columns = potentials
     except (TypeError, ValueError) as error:
         raise InputError("potentials: must be a pair (rows, columns), such as those of an earlier result.") from error
-    start = cost[0, :]
+    checked = []
     for potential, size, side in ((rows, cost.shape[0], "row"), (columns, cost.shape[1], "column")):
-        start = array_like(as_float(potential, name=f"potentials, {side}s"), cost)
-        if tuple(start.shape) != (size,):
+        values = array_like(as_float(potential, name=f"potentials, {side}s"), cost)
+        if tuple(values.shape) != (size,):
             raise InputError(
-                f"potentials, {side}s: must have {size} entries, as the cost does; found shape {tuple(start.shape)}."
+                f"potentials, {side}s: must have {size} entries, as the cost does; found shape {tuple(values.shape)}."
             )
-        if not bool(xp.all(xp.isfinite(start))):
+        if not bool(xp.all(xp.isfinite(values))):
             raise InputError(f"potentials, {side}s: must be finite. Start without them.")
-    return start
+        checked.append(values)
+    return checked[1]
