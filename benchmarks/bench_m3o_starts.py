@@ -1,6 +1,6 @@
 """Where does M³O end from random starts on the paper's figure-1 setting?
 
-    python benchmarks/bench_m3o_starts.py --out results/m3o_starts.json
+    python benchmarks/bench_m3o_starts.py --out benchmarks/results/m3o_starts.json
 
 One data set (n = m = 100, rank 5, noise 0.1, 80% observed, 60 + 40 columns, scaled by 2/100), 20 Gaussian starts, soft
 and hard operator, Sinkhorn warm-started and not. Then the setting that does reach the answer now and then: descending

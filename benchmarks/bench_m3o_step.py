@@ -1,6 +1,6 @@
 """How much faster is one outer step of M³O than a loop and a vectorised log-domain transcription?
 
-python benchmarks/bench_m3o_step.py --out results/m3o_step.json
+python benchmarks/bench_m3o_step.py --out benchmarks/results/m3o_step.json
 """
 
 from __future__ import annotations

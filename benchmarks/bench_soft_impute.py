@@ -7,29 +7,22 @@ Two questions, each with its rival in the same run, in CPU seconds on one BLAS t
 (b) 1000 × 100, rank 8 plus noise, 30% missing, default settings. Does `SoftImpute` fill held-out entries better than
     scikit-learn's `IterativeImputer`, and in what part of its time?
 
-Run `python benchmarks/bench_soft_impute.py [--out results.json]`. Question (a) takes a few minutes, nearly all in the
-rival; `--quick` runs it on a tenth of the rows and columns.
+    python benchmarks/bench_soft_impute.py --out benchmarks/results/soft_impute.json
+
+Question (a) takes a few minutes, nearly all in the rival.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
-import time
 import tracemalloc
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
-import sklearn
-import threadpoolctl
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 
-import keyless
+from common import one_thread, report, seconds
 from keyless.completion import SoftImpute, soft_impute
 
 SEEDS = (0, 1, 2)
@@ -60,13 +53,6 @@ def plain_soft_impute(values: Any, mask: Any, penalty: float, goal: float, max_i
     return estimate, reached, iteration
 
 
-def timed(job: Any) -> tuple[Any, float]:
-    """Run a job; return its result and its CPU seconds, which other load on the machine does not change."""
-    began = time.process_time()
-    result = job()
-    return result, time.process_time() - began
-
-
 def peak_megabytes(job: Any) -> float:
     tracemalloc.start()
     job()
@@ -79,35 +65,37 @@ def root_mean_square(gaps: Any) -> float:
     return float(np.sqrt(np.mean(gaps**2)))
 
 
-def question_a(quick: bool) -> list[dict[str, Any]]:
-    shape, penalty = ((500, 100), 10.0) if quick else ((5000, 1000), 30.0)
+def question_a() -> list[dict[str, Any]]:
+    shape, penalty = (5000, 1000), 30.0
     signal, values, mask = low_rank(*shape, rank=10, noise=0.5, observed=0.2, seed=SEEDS[0])
-    ours, our_time = timed(lambda: soft_impute(values, mask, penalty))
+    our_time, ours = seconds(lambda: soft_impute(values, mask, penalty), repeats=1)
     estimate = ours.estimate()
     reached = true_objective(values, mask, estimate, penalty, ours.nuclear_norm)
     goal = reached * (1 + 1e-6)
-    (rival, rival_reached, iterations), rival_time = timed(lambda: plain_soft_impute(values, mask, penalty, goal, 300))
+    rival_time, (rival, rival_reached, iterations) = seconds(
+        lambda: plain_soft_impute(values, mask, penalty, goal, 300), repeats=1
+    )
     common = {"question": "a", "shape": shape, "penalty": penalty, "seed": SEEDS[0]}
     return [
         common
         | {
             "method": "keyless.soft_impute",
-            "cpu_seconds": our_time,
+            "seconds": our_time,
             "iterations": len(ours.objective) - 1,
             "objective": reached,
             "rmse": root_mean_square((estimate - signal)[~mask]),
-            "peak_mb": peak_megabytes(lambda: soft_impute(values, mask, penalty)),
+            "peak MB": peak_megabytes(lambda: soft_impute(values, mask, penalty)),
             "rank": ours.rank,
-            "speedup": rival_time / our_time,
+            "times faster": rival_time / our_time,
         },
         common
         | {
             "method": "plain full-SVD Soft-Impute",
-            "cpu_seconds": rival_time,
+            "seconds": rival_time,
             "iterations": iterations,
             "objective": rival_reached,
             "rmse": root_mean_square((rival - signal)[~mask]),
-            "peak_mb": peak_megabytes(lambda: plain_soft_impute(values, mask, penalty, 0.0, 1)),
+            "peak MB": peak_megabytes(lambda: plain_soft_impute(values, mask, penalty, 0.0, 1)),
         },
     ]
 
@@ -119,27 +107,27 @@ def question_b() -> list[dict[str, Any]]:
         table = np.where(mask, values, np.nan)
         common = {"question": "b", "shape": table.shape, "seed": seed}
         ours = SoftImpute()
-        filled, our_time = timed(lambda ours=ours, table=table: ours.fit_transform(table))
+        our_time, filled = seconds(lambda ours=ours, table=table: ours.fit_transform(table), repeats=1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # IterativeImputer says that it has not converged
             rival = IterativeImputer(random_state=0)
-            rival_filled, rival_time = timed(lambda rival=rival, table=table: rival.fit_transform(table))
+            rival_time, rival_filled = seconds(lambda rival=rival, table=table: rival.fit_transform(table), repeats=1)
         results += [
             common
             | {
                 "method": "keyless.SoftImpute()",
-                "cpu_seconds": our_time,
+                "seconds": our_time,
                 "iterations": ours.n_iter_,
                 "rmse": root_mean_square((filled - values)[~mask]),
-                "peak_mb": peak_megabytes(lambda table=table: SoftImpute().fit_transform(table)),
+                "peak MB": peak_megabytes(lambda table=table: SoftImpute().fit_transform(table)),
                 "rank": ours.rank_,
                 "penalty": ours.penalty_,
-                "speedup": rival_time / our_time,
+                "times faster": rival_time / our_time,
             },
             common
             | {
                 "method": "sklearn IterativeImputer()",
-                "cpu_seconds": rival_time,
+                "seconds": rival_time,
                 "iterations": rival.n_iter_,
                 "rmse": root_mean_square((rival_filled - values)[~mask]),
             },
@@ -148,41 +136,14 @@ def question_b() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="write the results here as JSON")
-    parser.add_argument("--quick", action="store_true", help="question (a) on a tenth of the rows and columns")
-    options = parser.parse_args()
-    with threadpoolctl.threadpool_limits(limits=1):
-        soft_impute(np.ones((50, 40)), np.ones((50, 40), dtype=bool), 1.0)  # load what is loaded late
-        results = question_a(options.quick) + question_b()
-        blas = [
-            {key: pool.get(key) for key in ("internal_api", "version", "num_threads")}
-            for pool in threadpoolctl.threadpool_info()
-        ]
-    print(f"{'':2} {'method':28} {'seed':>4} {'CPU s':>9} {'iter':>5} {'rmse':>8} {'peak MB':>8} {'speedup':>8}")
-    for row in results:
-        peak = f"{row['peak_mb']:8.0f}" if "peak_mb" in row else " " * 8
-        speedup = f"{row['speedup']:7.1f}x" if "speedup" in row else ""
-        print(
-            f"{row['question']:2} {row['method']:28} {row['seed']:4} {row['cpu_seconds']:9.2f} {row['iterations']:5} "
-            f"{row['rmse']:8.4f} {peak} {speedup}"
-        )
-    record = {
-        "results": results,
-        "versions": {
-            "keyless": keyless.__version__,
-            "numpy": np.__version__,
-            "scipy": scipy.__version__,
-            "sklearn": sklearn.__version__,
-            "python": platform.python_version(),
-        },
-        "machine": platform.processor() or platform.machine(),
-        "blas": blas,
-    }
-    if options.out:
-        options.out.write_text(json.dumps(record, indent=2) + "\n")
-    else:
-        print(json.dumps(record))
+    one_thread()
+    soft_impute(np.ones((50, 40)), np.ones((50, 40), dtype=bool), 1.0)  # load what is loaded late
+    results = question_a() + question_b()
+    report(
+        "Is Soft-Impute fast, and does it fill well?",
+        results,
+        settings={"a": "5000 × 1000, rank 10, 20% observed", "b": "1000 × 100, rank 8, 30% missing", "threads": 1},
+    )
 
 
 if __name__ == "__main__":

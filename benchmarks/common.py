@@ -62,18 +62,21 @@ def report(question: str, rows: list[dict[str, Any]], *, settings: dict[str, Any
     """Print a Markdown table; write everything as JSON where `--out` says."""
     parser = argparse.ArgumentParser(description=question)
     parser.add_argument("--out", type=Path, help="write the results here as JSON")
-    arguments = parser.parse_args()
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    print(f"\n{question}\n")
-    print("| " + " | ".join(columns) + " |")
-    print("|" + "---|" * len(columns))
-    for row in rows:
-        print("| " + " | ".join(_cell(row.get(column, "")) for column in columns) + " |")
+    arguments, _ = parser.parse_known_args()
+    print(f"\n{question}\n\n{markdown_table(rows)}")
     if arguments.out is not None:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         document = {"question": question, "settings": settings, "environment": environment(), "rows": rows}
         arguments.out.write_text(json.dumps(document, indent=1, default=_plain) + "\n")
         print(f"\nwritten to {arguments.out}")
+
+
+def markdown_table(rows: list[dict[str, Any]]) -> str:
+    """Return rows as a Markdown table."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(_cell(row.get(column, "")) for column in columns) + " |" for row in rows]
+    return "\n".join(lines)
 
 
 def _cell(value: Any) -> str:

@@ -7,6 +7,8 @@ import importlib
 import importlib.metadata
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,23 @@ def test_readme_code_runs():
     names: dict[str, object] = {}
     for block in code:
         exec(compile(block, "README.md", "exec"), names)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.name)
+def test_code_in_the_docs_runs(page):
+    names: dict[str, object] = {}
+    for block in re.findall(
+        r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    ):
+        exec(compile(block, page.name, "exec"), names)
+
+
+def test_the_benchmark_page_is_what_the_results_say():
+    code = "import make_page; assert make_page.page() == make_page.PAGE.read_text(encoding='utf-8')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT / "benchmarks", capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, "run `python benchmarks/make_page.py`: " + done.stderr
 
 
 def test_readme_python_blocks_say_so():

@@ -11,14 +11,20 @@ from typing import Any
 __version__ = "0.1.0"
 
 _MODULES = (
+    "alignment",
     "arrays",
     "assignment",
     "completion",
     "datasets",
+    "embedding",
     "errors",
+    "evidence",
+    "joint",
+    "likelihood",
     "lowrank",
     "metrics",
     "problem",
+    "search",
     "solvers",
     "tables",
     "theory",
@@ -30,7 +36,11 @@ _NAMES = {
     "InputError": "errors",
     "PatchProblem": "problem",
     "Problem": "problem",
+    "Links": "links",
     "SoftImpute": "completion",
+    "TableLinker": "linker",
+    "link": "linker",
+    "load": "links",
 }
 
 __all__ = ["__version__", *sorted((*_MODULES, *_NAMES))]  # noqa: PLE0604

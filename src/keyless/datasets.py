@@ -1,7 +1,7 @@
-"""Synthetic problems whose answer is known.
+"""Problems whose answer is known.
 
 `make_shuffled_tables` draws the paper's synthetic data: one noisy low-rank matrix, cut into tables, every table but the
-first with its rows shuffled, and entries removed at random.
+first with its rows shuffled, and entries removed at random. `load_shuffled_tumours` splits a real table.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer
 
 from keyless.arrays import check_count, check_nonnegative, check_positive, random_generator
 from keyless.errors import InputError
 
-__all__ = ["ShuffledTables", "make_shuffled_tables"]
+__all__ = ["ShuffledTables", "load_shuffled_tumours", "make_shuffled_tables"]
 
 Latent: TypeAlias = Literal["normal", "laplace", "exponential"]
 
@@ -214,3 +216,24 @@ def _as_tuple(values: Any, name: str, what: str) -> tuple[Any, ...]:
     if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise InputError(f"{name}: must be a sequence, {what}; found {values!r}. Wrap it in a tuple.")
     return tuple(values)
+
+
+def load_shuffled_tumours(*, random_state: Any = None) -> tuple[dict[str, pd.DataFrame], dict[str, NDArray[np.intp]]]:
+    """Return scikit-learn's breast-cancer measurements as two tables without a common column, rows shuffled.
+
+    Args:
+        random_state: None, a seed or a numpy Generator for the row order.
+
+    Returns:
+        Tables `"means"` (569 × 20, means and standard errors of ten features) and `"worst"` (569 × 10, their worst
+        values), and the truth as in `ShuffledTables`.
+
+    Example:
+        >>> tables, truth = load_shuffled_tumours(random_state=0)
+        >>> tables["worst"].shape, truth["worst"].shape
+        ((569, 10), (569,))
+    """
+    data = load_breast_cancer(as_frame=True).data
+    order = random_generator(random_state).permutation(len(data))
+    worst = data.iloc[order, 20:].reset_index(drop=True)
+    return {"means": data.iloc[:, :20], "worst": worst}, {"worst": np.argsort(order)}

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
+from narwhals.exceptions import DuplicateError
 
 from keyless.arrays import array_like, as_matrix, namespace, to_numpy
 from keyless.errors import InputError
 from keyless.problem import Block, Problem
 
-__all__ = ["Table", "frame_like", "read_tables", "to_block", "to_problem"]
+__all__ = [
+    "Table",
+    "frame_like",
+    "name_tables",
+    "read_table",
+    "read_tables",
+    "to_block",
+    "to_problem",
+    "with_missingness",
+]
 
 
 def to_block(table: Any, *, name: str = "table") -> Block:
@@ -61,10 +71,7 @@ def to_problem(tables: Mapping[str, Any] | Iterable[Any], *, reference: str | No
 
 def _named(tables: Mapping[str, Any] | Iterable[Any], reference: str | None) -> tuple[dict[str, Any], str]:
     """Return the tables by name, and the name of the reference."""
-    if isinstance(tables, Mapping):
-        named = {str(name): table for name, table in tables.items()}
-    else:
-        named = {"reference" if i == 0 else f"table{i}": table for i, table in enumerate(tables)}
+    named = name_tables(tables)
     if len(named) < 2:
         raise InputError(f"tables: must be at least two; found {len(named)}.")
     if reference is None:
@@ -72,6 +79,24 @@ def _named(tables: Mapping[str, Any] | Iterable[Any], reference: str | None) -> 
     if reference not in named:
         raise InputError(f"reference: must be one of the tables, {', '.join(map(repr, named))}; found {reference!r}.")
     return named, reference
+
+
+def name_tables(tables: Mapping[str, Any] | Iterable[Any]) -> dict[str, Any]:
+    """Return tables by name; those given in order are called reference, table1, table2, ….
+
+    Args:
+        tables: a mapping from names to tables, or tables in order.
+    """
+    if isinstance(tables, Mapping):
+        named = {str(name): table for name, table in tables.items()}
+        if len(named) < len(tables):
+            raise InputError(f"tables: must have different names as text; found {', '.join(map(repr, tables))}.")
+        return named
+    if isinstance(tables, str) or not isinstance(tables, Iterable) or nw.dependencies.is_into_dataframe(tables):
+        raise InputError(
+            f"tables: must be a mapping from names to tables, or tables in order; found {type(tables).__name__}."
+        )
+    return {"reference" if i == 0 else f"table{i}": table for i, table in enumerate(tables)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,46 +130,84 @@ class Table:
         """Label of each row."""
         return self.block.row_ids or ()
 
-    def column(self, name: str) -> np.ndarray[Any, np.dtype[Any]]:
+    @property
+    def index(self) -> pd.Index | None:
+        """The caller's pandas index, where its labels are more than row numbers."""
+        return self.native.index if self.indexed else None
+
+    def column(self, name: str) -> list[Any]:
         """Return one column as it was given, numbers or not."""
         if self.native is not None:
             frame = nw.from_native(self.native, eager_only=True)
-            if name in frame.columns:
-                return np.asarray(frame[name].to_numpy())
+            for label in frame.columns:
+                if str(label) == name:
+                    return list(frame.get_column(label).to_list())
         elif name in self.columns:
             index = self.columns.index(name)
-            return np.where(self.block.mask[:, index], self.block.values[:, index], np.nan)
-        raise InputError(f"{self.name}: must have a column {name!r}; found {', '.join(map(repr, self.all_columns))}.")
+            return list(np.where(self.block.mask[:, index], self.block.values[:, index], np.nan).tolist())
+        raise InputError(
+            f"{self.name}: must have a column {name!r}; found {', '.join(repr(str(c)) for c in self.all_columns)}."
+        )
 
     @property
-    def all_columns(self) -> tuple[str, ...]:
-        """Names of all columns, used or left out, in the caller's order."""
+    def all_columns(self) -> tuple[Any, ...]:
+        """The caller's names of all columns, used or left out, in the caller's order."""
         if self.native is None:
             return self.columns
         return tuple(nw.from_native(self.native, eager_only=True).columns)
 
-    def rebuilt(self, values: np.ndarray[Any, np.dtype[Any]], rows: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
-        """Return the caller's kind of table with the given numbers, other columns taken from `rows` (−1: missing)."""
+    def filled(
+        self, values: np.ndarray[Any, np.dtype[Any]], rows: np.ndarray[Any, np.dtype[np.int64]]
+    ) -> dict[Any, Any]:
+        """Return all columns by name: the used ones with the given numbers, others from `rows` (−1: missing)."""
+        return {
+            label: values[:, self.columns.index(str(label))]
+            if str(label) in self.columns
+            else self._gathered(label, rows)
+            for label in self.all_columns
+        }
+
+    def rebuilt(
+        self,
+        values: np.ndarray[Any, np.dtype[Any]],
+        rows: np.ndarray[Any, np.dtype[np.int64]],
+        *,
+        index: pd.Index | None = None,
+    ) -> Any:
+        """Return the caller's kind of table with the given numbers, other columns taken from `rows` (−1: missing).
+
+        Args:
+            values: numbers of the used columns.
+            rows: row of this table for each row of the result.
+            index: row labels of a pandas frame; None: numbers from 0.
+        """
         if self.native is None:
-            return values
-        frame = nw.from_native(self.native, eager_only=True)
+            return values.copy()
+        return frame_like(self, self.filled(values, rows), index=index)
+
+    def _gathered(self, label: Any, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
         taken, alone = np.maximum(rows, 0), rows < 0
-        columns: dict[str, Any] = {}
-        for name in frame.columns:
-            if name in self.columns:
-                columns[name] = values[:, self.columns.index(name)]
-            else:
-                entries = list(frame[name].to_list())
-                columns[name] = [None if lonely else entries[row] for row, lonely in zip(taken, alone, strict=True)]
-        return frame_like(self, columns)
+        if isinstance(self.native, pd.DataFrame):
+            # As a series, so that categories and times stay what they are.
+            return self.native[label].iloc[taken].reset_index(drop=True).mask(alone)
+        entries = nw.from_native(self.native, eager_only=True).get_column(label).to_list()
+        return [None if lonely else entries[row] for row, lonely in zip(taken, alone, strict=True)]
 
 
-def frame_like(table: Table, columns: Mapping[str, Any]) -> Any:
-    """Return a frame of the caller's kind; pandas for arrays."""
-    if table.native is None:
-        return pd.DataFrame(dict(columns))
+def frame_like(table: Table, columns: Mapping[Any, Any], *, index: pd.Index | None = None) -> Any:
+    """Return a frame of the caller's kind; pandas for arrays.
+
+    Args:
+        table: the caller's table.
+        columns: entries by column name.
+        index: row labels of a pandas frame; None: numbers from 0.
+    """
+    if table.native is None or isinstance(table.native, pd.DataFrame):
+        frame = pd.DataFrame(dict(columns))
+        return frame if index is None else frame.set_axis(index, axis=0)
     implementation = nw.get_native_namespace(table.native)
-    return nw.from_dict({name: list(values) for name, values in columns.items()}, backend=implementation).to_native()
+    plain = {str(name): list(values) for name, values in columns.items()}
+    return nw.from_dict(plain, backend=implementation).to_native()
 
 
 def read_tables(
@@ -157,15 +220,18 @@ def read_tables(
         reference: name of the table whose row order the answer is given in; the first unless given.
     """
     named, reference = _named(tables, reference)
-    read = {name: _read(table, name) for name, table in named.items()}
+    read = {name: read_table(table, name=name) for name, table in named.items()}
     return (read[reference], *(table for name, table in read.items() if name != reference)), reference
 
 
-def _read(table: Any, name: str) -> Table:
+def read_table(table: Any, *, name: str) -> Table:
+    """Return an array (NaN is missing) or a frame as a `Table`."""
     if isinstance(table, nw.DataFrame):
         table = table.to_native()
     try:
         frame = nw.from_native(table, eager_only=True)
+    except DuplicateError as error:
+        raise InputError(f"{name}: must have different column names; some occur twice. Rename them.") from error
     except TypeError:
         values = to_numpy(as_matrix(table, name=name, allow_missing=True)).astype(np.float64)
         columns = tuple(f"{name}_{k}" for k in range(values.shape[1]))
@@ -175,26 +241,41 @@ def _read(table: Any, name: str) -> Table:
 
 
 def _read_frame(frame: Any, native: Any, name: str) -> Table:
-    if len(set(frame.columns)) < len(frame.columns):
-        raise InputError(f"{name}: must have different column names; some occur twice. Rename them.")
-    numeric = [
-        column for column in frame.columns if frame[column].dtype.is_numeric() or frame[column].dtype == nw.Boolean
-    ]
+    series = {label: frame.get_column(label) for label in frame.columns}
+    if len(set(map(str, series))) < len(series):
+        raise InputError(f"{name}: must have different column names, as text; some occur twice. Rename them.")
+    numeric = [label for label, entries in series.items() if entries.dtype.is_numeric() or entries.dtype == nw.Boolean]
     if not numeric or not len(frame):
         raise InputError(f"{name}: must have at least one row and one column of numbers; found shape {frame.shape}.")
-    values = np.column_stack([_numbers(frame[column]) for column in numeric])
+    values = np.column_stack([_numbers(series[label]) for label in numeric])
     as_matrix(values, name=name, allow_missing=True)
-    indexed = isinstance(native, pd.DataFrame) and not isinstance(native.index, pd.RangeIndex)
+    indexed = isinstance(native, pd.DataFrame) and not native.index.equals(pd.RangeIndex(len(native)))
     row_ids: Sequence[Any] = list(native.index) if indexed else range(len(frame))
-    left_out = tuple(column for column in frame.columns if column not in numeric)
+    left_out = tuple(str(label) for label in frame.columns if label not in numeric)
     block = Block(values, ~np.isnan(values), name, tuple(map(str, numeric)), tuple(row_ids))
     return Table(block, native, left_out, indexed)
 
 
 def _numbers(series: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.asarray(
-        [np.nan if value is None else float(value) for value in series.to_list()]
+        [np.nan if value is None or value is pd.NA else float(value) for value in series.to_list()]
         if series.null_count()
         else series.to_numpy(),
         dtype=np.float64,
     )
+
+
+def with_missingness(table: Table, *, like: Table | None = None) -> Table:
+    """Return the table with one more column per column that is sometimes missing: 1 where it is observed, else 0.
+
+    Args:
+        table: a table.
+        like: the table that says which columns are sometimes missing; None: the table itself.
+    """
+    share = (table if like is None else like).block.mask.mean(axis=0)
+    varying = np.flatnonzero((share > 0) & (share < 1))
+    mask = table.block.mask
+    values = np.concatenate([table.block.values, mask[:, varying].astype(np.float64)], axis=1)
+    seen = np.concatenate([mask, np.ones((mask.shape[0], varying.size), dtype=bool)], axis=1)
+    columns = (*table.columns, *(f"{table.columns[k]} is observed" for k in varying))
+    return replace(table, block=Block(values, seen, table.name, columns, table.row_ids))

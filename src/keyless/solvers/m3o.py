@@ -88,7 +88,7 @@ class M3O(Solver[M3OState]):
 
     Each step finds the couplings by Sinkhorn (the Max-Oracle), takes a gradient step on the estimate, and applies a
     low-rank operator. With the default step rule and the soft operator the entropic objective never rises at fixed ε
-    and λ. From random starts the method usually ends in a poor local optimum; see docs/m3o.md.
+    and λ. From random starts the method usually ends in a poor local optimum; see docs/solvers.md.
 
     Attributes:
         penalty: λ, or a `PenaltyPath`; None: a quarter of the largest singular value the aligned matrix can have.

@@ -1,0 +1,71 @@
+"""Save a result in one file and read it again: a zip of JSON and plain arrays, versioned, never pickled."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keyless.errors import InputError
+
+__all__ = ["read_archive", "write_archive"]
+
+FORMAT = "keyless links"
+VERSION = 1
+
+
+def write_archive(path: str | Path, document: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Write a JSON document and arrays of numbers, booleans or text; the file is complete or not there at all."""
+    target = Path(path)
+    partial = target.with_name(target.name + ".partial")
+    header = {"format": FORMAT, "version": VERSION, "document": document}
+    if not target.parent.is_dir():
+        raise InputError(f"{path}: must be in a folder that exists; there is no {target.parent}.")
+    try:
+        with zipfile.ZipFile(partial, "w", compression=zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("links.json", json.dumps(header, ensure_ascii=False))
+            for name, array in arrays.items():
+                if array.dtype.kind == "O":
+                    raise InputError(f"{name}: must be plain numbers or text to be saved; found dtype object.")
+                buffer = io.BytesIO()
+                np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
+                archive.writestr(f"arrays/{name}.npy", buffer.getvalue())
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    """Read what `write_archive` wrote; refuse anything else."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            header = json.loads(archive.read("links.json"))
+            if not isinstance(header, dict) or header.get("format") != FORMAT:
+                raise InputError(f"{path}: must be a saved keyless result; its header says otherwise.")
+            if header.get("version") != VERSION:
+                raise InputError(
+                    f"{path}: must be of format version {VERSION}; found {header.get('version')!r}. "
+                    "Read it with the version of keyless that wrote it, or save it again."
+                )
+            arrays = {
+                name.removeprefix("arrays/").removesuffix(".npy"): np.lib.format.read_array(
+                    io.BytesIO(archive.read(name)), allow_pickle=False
+                )
+                for name in archive.namelist()
+                if name.startswith("arrays/")
+            }
+            document: dict[str, Any] = header["document"]
+    except InputError:
+        raise
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise InputError(f"{path}: must be a file; there is none.") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
+        # A ValueError comes from broken JSON or arrays, and from arrays of pickled objects, which are never read.
+        raise InputError(f"{path}: must be a saved keyless result; it is damaged or something else.") from error
+    return document, arrays

@@ -1,0 +1,96 @@
+"""What the caller knows: which rows may, must or must not be the same entity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from keyless.errors import InputError
+
+__all__ = ["Constraints"]
+
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+Pairs = Mapping[tuple[int, int], IntArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """Knowledge about pairs of rows; tables are numbered, the reference is 0.
+
+    Attributes:
+        sizes: number of rows of each table.
+        groups: per table, a group label for each row (None where the table has none); rows match inside a group only.
+            −1 stands for an unknown group, which may match any.
+        known: per pair of tables (first < second), k × 2 row numbers that are sure to be the same entity.
+        forbidden: likewise, row numbers that are sure not to be.
+
+    A known pair counts even where its groups differ.
+    """
+
+    sizes: tuple[int, ...]
+    groups: tuple[IntArray | None, ...] = ()
+    known: Pairs = field(default_factory=dict)
+    forbidden: Pairs = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, pairs in (("known_pairs", self.known), ("forbid", self.forbidden)):
+            for (first, second), rows in pairs.items():
+                self._check(name, rows, (self.sizes[first], self.sizes[second]))
+                if name == "known_pairs" and any(len(set(column)) < len(column) for column in rows.T.tolist()):
+                    raise InputError("known_pairs: must name each row at most once; some row has two partners.")
+        for pair, rows in self.known.items():
+            both = set(map(tuple, rows.tolist())) & set(map(tuple, self.forbidden.get(pair, np.empty((0, 2))).tolist()))
+            if both:
+                raise InputError(f"forbid: must not name a known pair; rows {min(both)} are in both.")
+
+    @property
+    def trivial(self) -> bool:
+        """Whether nothing is known."""
+        return not (self.known or self.forbidden or any(group is not None for group in self.groups))
+
+    def allowed(self, first: int, second: int) -> BoolArray | None:
+        """Return which rows of two tables may be the same entity; None when all may."""
+        if first > second:
+            turned = self.allowed(second, first)
+            return None if turned is None else turned.T
+        known, forbidden = self.known.get((first, second)), self.forbidden.get((first, second))
+        left, right = (self.groups[t] if self.groups else None for t in (first, second))
+        if known is None and forbidden is None and (left is None or right is None):
+            return None
+        allowed = np.ones((self.sizes[first], self.sizes[second]), dtype=bool)
+        if left is not None and right is not None:
+            allowed &= (left[:, None] == right[None, :]) | (left < 0)[:, None] | (right < 0)[None, :]
+        if forbidden is not None:
+            allowed[forbidden[:, 0], forbidden[:, 1]] = False
+        if known is not None:
+            allowed[known[:, 0], :] = False
+            allowed[:, known[:, 1]] = False
+            allowed[known[:, 0], known[:, 1]] = True
+        return allowed
+
+    def allowed_for(self, members: Sequence[int], rows: Sequence[IntArray], table: int) -> BoolArray | None:
+        """Return which rows of a table may join entities made of other tables' rows; None when all may.
+
+        Args:
+            members: numbers of the tables already joined.
+            rows: for each of them, the row of every entity, −1 where it has none.
+            table: number of the table to be matched.
+        """
+        total: BoolArray | None = None
+        for member, index in zip(members, rows, strict=True):
+            allowed = self.allowed(member, table)
+            if allowed is not None:
+                part = allowed[np.maximum(index, 0)] | (index < 0)[:, None]
+                total = part if total is None else total & part
+        return total
+
+    @staticmethod
+    def _check(name: str, rows: IntArray, sizes: tuple[int, int]) -> None:
+        if rows.ndim != 2 or rows.shape[1] != 2:
+            raise InputError(f"{name}: must be pairs (reference row, table row); found shape {rows.shape}.")
+        if rows.size and (rows.min() < 0 or np.any(rows.max(axis=0) >= sizes)):
+            raise InputError(f"{name}: must name rows that exist, below {sizes[0]} and {sizes[1]}.")

@@ -1,0 +1,430 @@
+"""Tables as factor models: every column is a linear look at a few latent factors of each entity, plus noise.
+
+    value[i, k] ~ N(offset_k + loading_k · latent_i, noise_k),    latent_i ~ N(0, I)
+
+Only observed entries count. Loadings and offsets get a Gaussian posterior and a prior whose width is learnt from the
+data, so that factors the data do not support fade away and can be dropped: that is how the rank is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "ColumnStatistics",
+    "FactorModel",
+    "Information",
+    "column_statistics",
+    "drop_unsupported",
+    "em_step",
+    "fit",
+    "fit_at_rank",
+    "fit_table",
+    "information",
+    "initial_model",
+    "moments",
+    "padded",
+    "posterior",
+    "update_columns",
+]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+_TINY = 1e-12
+_MINIMUM_NOISE = 1e-5
+"""Noise variance of standardised columns is never estimated below this."""
+
+
+@dataclass(frozen=True, eq=False)
+class FactorModel:
+    """A factor model of some columns.
+
+    Attributes:
+        loadings: columns × rank, how strongly each column shows each factor.
+        offsets: what each column shows when all factors are 0.
+        noise: noise variance of each column.
+        spread: columns × (rank + 1) × (rank + 1), posterior covariance of a column's loadings and, last, its offset.
+        shrinkage: prior precision of the rank factors' loadings and, last, of the offsets.
+    """
+
+    loadings: FloatArray
+    offsets: FloatArray
+    noise: FloatArray
+    spread: FloatArray
+    shrinkage: FloatArray
+
+    @property
+    def rank(self) -> int:
+        """Number of latent factors."""
+        return int(self.loadings.shape[1])
+
+    def columns(self, chosen: Any) -> FactorModel:
+        """Return the same model seen through some of its columns (a slice or column numbers)."""
+        return replace(
+            self,
+            loadings=self.loadings[chosen],
+            offsets=self.offsets[chosen],
+            noise=self.noise[chosen],
+            spread=self.spread[chosen],
+        )
+
+    def rotated(self, rotation: FloatArray) -> FactorModel:
+        """Return the same model for latents `latent @ rotation`, with an orthogonal rotation."""
+        full = _with_offset(rotation)
+        return replace(self, loadings=self.loadings @ rotation, spread=full.T @ self.spread @ full)
+
+    def signed(self, signs: FloatArray) -> FactorModel:
+        """Return the model of the columns times `signs` (each 1 or −1)."""
+        return replace(self, loadings=self.loadings * signs[:, None], offsets=self.offsets * signs)
+
+    def joined(self, other: FactorModel) -> FactorModel:
+        """Return one model of both sets of columns, which must have the same factors."""
+        parts = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)])
+            for name in ("loadings", "offsets", "noise", "spread")
+        }
+        return FactorModel(**parts, shrinkage=0.5 * (self.shrinkage + other.shrinkage))
+
+
+@dataclass(frozen=True, eq=False)
+class Information:
+    """What each row says about its latents z: log-density −½ zᵀ·precision·z + zᵀ·shift, up to a constant.
+
+    Information of independent rows about the same entity adds up.
+    """
+
+    precision: FloatArray
+    shift: FloatArray
+
+    @property
+    def rank(self) -> int:
+        """Number of latent factors."""
+        return int(self.shift.shape[-1])
+
+    def __getitem__(self, rows: Any) -> Information:
+        return Information(self.precision[rows], self.shift[rows])
+
+    def __add__(self, other: Information) -> Information:
+        return Information(self.precision + other.precision, self.shift + other.shift)
+
+    def __len__(self) -> int:
+        return len(self.shift)
+
+    def gathered(self, rows: IntArray) -> Information:
+        """Return the information of the listed rows; nothing is known where the row number is −1."""
+        present = rows >= 0
+        taken = self[np.maximum(rows, 0)]
+        return Information(taken.precision * present[:, None, None], taken.shift * present[:, None])
+
+    def rotated(self, rotation: FloatArray) -> Information:
+        """Return the information about `latent @ rotation`, with an orthogonal rotation."""
+        return Information(rotation.T @ self.precision @ rotation, self.shift @ rotation)
+
+
+def information(model: FactorModel, values: FloatArray, mask: BoolArray) -> Information:
+    """Return what each row of a table says about its latents.
+
+    With ⟨·⟩ the mean over the posterior of loadings e and offsets, and Ω the observed columns of a row:
+
+        precision = Σ_{k∈Ω} ⟨e_k e_kᵀ⟩ / noise_k,    shift = Σ_{k∈Ω} (value_k·⟨e_k⟩ − ⟨offset_k e_k⟩) / noise_k
+
+    Args:
+        model: a model of the table's columns.
+        values: the table, 0 where missing.
+        mask: True where observed.
+    """
+    rank = model.rank
+    weight = 1.0 / model.noise
+    outer = model.loadings[:, :, None] * model.loadings[:, None, :] + model.spread[:, :rank, :rank]
+    cross = model.offsets[:, None] * model.loadings + model.spread[:, :rank, rank]
+    seen = mask.astype(np.float64)
+    flat = (outer * weight[:, None, None]).reshape(len(weight), rank * rank)
+    precision = (seen @ flat).reshape(len(values), rank, rank)
+    shift = values @ (model.loadings * weight[:, None]) - seen @ (cross * weight[:, None])
+    return Information(precision, shift)
+
+
+def posterior(info: Information) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return each row's latent mean, latent covariance, and log Z = −½ log det(I+G) + ½ hᵀ(I+G)⁻¹h.
+
+    G is the row's precision, h its shift.
+    """
+    system = info.precision + np.eye(info.rank)
+    covariance = _symmetric_inverse(system)
+    means = np.einsum("nab,nb->na", covariance, info.shift)
+    _, logdet = np.linalg.slogdet(system)
+    return means, covariance, 0.5 * (np.einsum("na,na->n", means, info.shift) - logdet)
+
+
+def moments(means: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return ⟨z̃⟩ and ⟨z̃ z̃ᵀ⟩ per row, with z̃ = (z, 1)."""
+    rows, rank = means.shape
+    first = np.concatenate([means, np.ones((rows, 1))], axis=1)
+    second = first[:, :, None] * first[:, None, :]
+    second[:, :rank, :rank] += covariance
+    return first, second
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnStatistics:
+    """Sums over the observed rows of each column, with z̃ = (latents, 1).
+
+    Attributes:
+        second: Σ ⟨z̃ z̃ᵀ⟩.
+        cross: Σ value·⟨z̃⟩.
+        square: Σ value².
+        count: number of observed rows.
+    """
+
+    second: FloatArray
+    cross: FloatArray
+    square: FloatArray
+    count: FloatArray
+
+
+def column_statistics(values: FloatArray, mask: BoolArray, first: FloatArray, second: FloatArray) -> ColumnStatistics:
+    """Return the sums that a column's posterior depends on, from the moments of each row's latents."""
+    size = first.shape[1]
+    total = (mask.T.astype(np.float64) @ second.reshape(len(second), size * size)).reshape(-1, size, size)
+    return ColumnStatistics(total, values.T @ first, (values**2).sum(axis=0), mask.sum(axis=0).astype(np.float64))
+
+
+def update_columns(model: FactorModel, statistics: ColumnStatistics, *, noise_prior_rows: float = 3.0) -> FactorModel:
+    """Return the posterior of loadings and offsets, then the best noise, then the best shrinkage.
+
+    Args:
+        model: gives noise and shrinkage to start from.
+        statistics: see `column_statistics`.
+        noise_prior_rows: how many rows' worth of the noise pooled over all columns each column's noise is mixed with.
+    """
+    system = statistics.second / model.noise[:, None, None] + np.diag(model.shrinkage)
+    spread = _symmetric_inverse(system)
+    weights = np.einsum("kab,kb->ka", spread, statistics.cross) / model.noise[:, None]
+    outer = weights[:, :, None] * weights[:, None, :] + spread
+    explained = 2 * np.einsum("ka,ka->k", weights, statistics.cross)
+    misfit = np.maximum(statistics.square - explained + np.einsum("kab,kab->k", outer, statistics.second), 0.0)
+    pooled = misfit.sum() / max(statistics.count.sum(), 1.0)
+    noise = (misfit + noise_prior_rows * pooled) / np.maximum(statistics.count + noise_prior_rows, _TINY)
+    shrinkage = len(weights) / np.maximum(np.einsum("kaa->a", outer), _TINY)
+    return FactorModel(weights[:, :-1], weights[:, -1], np.maximum(noise, _MINIMUM_NOISE), spread, shrinkage)
+
+
+def em_step(
+    values: FloatArray, mask: BoolArray, model: FactorModel, *, noise_prior_rows: float = 3.0
+) -> tuple[FactorModel, float]:
+    """Take one step of variational EM; return the new model and the evidence of the one given.
+
+    The evidence is a lower bound of the log-likelihood of the observed entries. With `noise_prior_rows=0` and noise
+    above its smallest value no step lowers it; the evidence of a model whose `spread` is 0 is −∞.
+    """
+    means, covariance, log_z = posterior(information(model, values, mask))
+    first, second = moments(means, covariance)
+    statistics = column_statistics(values, mask, first, second)
+    bound = _evidence(model, log_z, statistics)
+    updated = update_columns(model, statistics, noise_prior_rows=noise_prior_rows)
+    return _normalised(updated, second[:, :-1, :-1].mean(axis=0)), bound
+
+
+def fit(
+    values: FloatArray,
+    mask: BoolArray,
+    model: FactorModel,
+    *,
+    max_iter: int = 100,
+    tolerance: float = 1e-5,
+    prune: bool = True,
+) -> tuple[FactorModel, float]:
+    """Fit a factor model to the observed entries by variational EM.
+
+    Args:
+        values: the table, 0 where missing.
+        mask: True where observed.
+        model: where to start, such as `initial_model`.
+        max_iter: stop after so many steps.
+        tolerance: stop when the evidence changes by less than this per observed entry.
+        prune: drop factors the data do not support.
+
+    Returns:
+        The model, and the evidence of the last model looked at.
+    """
+    enough = tolerance * max(float(mask.sum()), 1.0)
+    last = bound = -np.inf
+    for iteration in range(max_iter):
+        updated, bound = em_step(values, mask, model)
+        # The first evidence belongs to whatever was given; only later ones can be compared.
+        bound = bound if iteration else -np.inf
+        if iteration and abs(bound - last) <= enough:
+            break
+        last, model = bound, updated
+        if prune and iteration >= 5:
+            pruned = drop_unsupported(model)
+            last = -np.inf if pruned.rank < model.rank else last
+            model = pruned
+    return model, bound
+
+
+def initial_model(values: FloatArray, mask: BoolArray, rank: int, *, noise: float = 0.03) -> FactorModel:
+    """Return the leading right singular vectors of a table, its missing entries at the mean, as a model.
+
+    Args:
+        values: the table, 0 where missing.
+        mask: True where observed.
+        rank: how many factors; no more than the table has rows or columns are made.
+        noise: noise variance to start from; low starts keep weak factors alive.
+    """
+    rows, columns = values.shape
+    share = max(float(mask.mean()), 1e-6)
+    _, singular, right = np.linalg.svd(values / np.sqrt(rows), full_matrices=False)
+    rank = min(rank, len(singular))
+    loadings = (right[:rank] * singular[:rank, None]).T / share
+    size = np.sqrt((loadings**2).sum(axis=1))
+    loadings = loadings * np.minimum(1.0, 0.95 / np.maximum(size, _TINY))[:, None]
+    shrinkage = np.append(columns / np.maximum((loadings**2).sum(axis=0), 1e-6), 10.0)
+    spread = np.zeros((columns, rank + 1, rank + 1))
+    return FactorModel(loadings, np.zeros(columns), np.full(columns, noise), spread, shrinkage)
+
+
+def drop_unsupported(model: FactorModel) -> FactorModel:
+    """Drop factors whose loadings are smaller than their own posterior spread; one factor always stays."""
+    signal = (model.loadings**2).sum(axis=0)
+    blur = np.einsum("kaa->a", model.spread[:, :-1, :-1])
+    keep = np.flatnonzero(signal > blur)
+    if len(keep) == model.rank:
+        return model
+    return _with_factors(model, keep if len(keep) else np.argmax(signal, keepdims=True))
+
+
+def fit_table(values: FloatArray, mask: BoolArray, *, largest_rank: int = 40, max_iter: int = 200) -> FactorModel:
+    """Fit a factor model to one standardised table; its rank is found by dropping unsupported factors.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> values = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 12)) + 0.1 * rng.normal(size=(200, 12))
+        >>> values = (values - values.mean(axis=0)) / values.std(axis=0)
+        >>> fit_table(values, np.ones(values.shape, dtype=bool)).rank
+        3
+    """
+    rank = max(1, min(largest_rank, min(values.shape) - 1))
+    return fit(values, mask, initial_model(values, mask, rank), max_iter=max_iter)[0]
+
+
+def fit_at_rank(values: FloatArray, mask: BoolArray, rank: int, *, held_noise: float | None = None) -> FactorModel:
+    """Fit a plain factor model at a given rank, for tables with few entries per unknown.
+
+    One noise for all columns, one shrinkage rank/(1 − noise) for all factors, loadings without spread. Such tables
+    have many local optima: of two ways in (noise falling from 0.3; one factor too many, then dropped) the one of
+    lower final noise is kept.
+
+    Args:
+        values: the standardised table, 0 where missing.
+        mask: True where observed.
+        rank: number of factors; factors beyond what the table can hold stay empty.
+        held_noise: noise variance to use instead of estimating it; saturated tables drift to high noise.
+    """
+    if held_noise is not None:
+        start = initial_model(values, mask, rank, noise=held_noise)
+        return padded(_fit_common(values, mask, start, [held_noise] * 60), rank)
+    falling = np.repeat(np.geomspace(0.3, 0.003, 10), 10).tolist()
+    narrow = _fit_common(values, mask, initial_model(values, mask, rank, noise=0.3), [*falling, *[None] * 60])
+    wide = _fit_common(values, mask, initial_model(values, mask, rank + 1), [0.03] * 60)
+    cut = _with_factors(wide, np.arange(min(rank, wide.rank)))
+    cut = _fit_common(values, mask, cut, [None] * 60)
+    return padded(narrow if narrow.noise[0] <= cut.noise[0] else cut, rank)
+
+
+def padded(model: FactorModel, rank: int) -> FactorModel:
+    """Return the same model with empty factors appended up to `rank`."""
+    extra = rank - model.rank
+    if extra <= 0:
+        return model
+    spread = np.zeros((len(model.loadings), rank + 1, rank + 1))
+    order = np.append(np.arange(model.rank), rank)
+    spread[:, order[:, None], order[None, :]] = model.spread
+    shrinkage = np.concatenate([model.shrinkage[:-1], np.full(extra, 1e6), model.shrinkage[-1:]])
+    return replace(model, loadings=np.pad(model.loadings, ((0, 0), (0, extra))), spread=spread, shrinkage=shrinkage)
+
+
+def _symmetric_inverse(system: FloatArray) -> FloatArray:
+    inverse: FloatArray = np.asarray(np.linalg.inv(system), dtype=np.float64)
+    return 0.5 * (inverse + np.swapaxes(inverse, -1, -2))
+
+
+def _fit_common(
+    values: FloatArray, mask: BoolArray, model: FactorModel, schedule: Sequence[float | None]
+) -> FactorModel:
+    """EM with one noise and one shrinkage for all; `schedule` gives each step's noise, None where it is estimated."""
+    noise = float(model.noise.mean())
+    for held in schedule:
+        model = _made_common(model, noise if held is None else held)
+        means, covariance, _ = posterior(information(model, values, mask))
+        first, second = moments(means, covariance)
+        model = update_columns(model, column_statistics(values, mask, first, second), noise_prior_rows=1e6)
+        model = _normalised(model, second[:, :-1, :-1].mean(axis=0))
+        noise = float(np.clip(model.noise.mean(), 1e-4, 0.95))
+    last = schedule[-1]
+    return _made_common(model, noise if last is None else last)
+
+
+def _made_common(model: FactorModel, noise: float) -> FactorModel:
+    """Return the model with one noise, the shrinkage that goes with it, and loadings without spread."""
+    shrinkage = np.append(np.full(model.rank, model.rank / (1 - noise)), model.shrinkage[-1])
+    return replace(
+        model, noise=np.full_like(model.noise, noise), spread=np.zeros_like(model.spread), shrinkage=shrinkage
+    )
+
+
+def _with_factors(model: FactorModel, keep: Any) -> FactorModel:
+    """Return the model with some of its factors only."""
+    wide = np.append(keep, model.rank)
+    return replace(
+        model,
+        loadings=model.loadings[:, keep],
+        spread=model.spread[:, wide][:, :, wide],
+        shrinkage=model.shrinkage[wide],
+    )
+
+
+def _with_offset(transform: FloatArray) -> FloatArray:
+    """Return a transform of latents as one of (latents, 1)."""
+    full = np.eye(len(transform) + 1)
+    full[:-1, :-1] = transform
+    return full
+
+
+def _normalised(model: FactorModel, average_second: FloatArray) -> FactorModel:
+    """Reparametrise so that latents have unit second moment and loadings are uncorrelated, strongest factor first.
+
+    This never lowers the evidence, and saves EM most of its steps.
+    """
+    scale = np.linalg.cholesky(average_second + 1e-10 * np.eye(model.rank))
+    outer = model.loadings.T @ model.loadings + model.spread[:, :-1, :-1].sum(axis=0)
+    _, vectors = np.linalg.eigh(scale.T @ outer @ scale)
+    full = _with_offset(scale @ vectors[:, ::-1])
+    loadings = model.loadings @ full[:-1, :-1]
+    spread = full.T @ model.spread @ full
+    size = (loadings**2).sum(axis=0) + np.einsum("kaa->a", spread[:, :-1, :-1])
+    shrinkage = np.append(len(loadings) / np.maximum(size, _TINY), model.shrinkage[-1])
+    return replace(model, loadings=loadings, spread=spread, shrinkage=shrinkage)
+
+
+def _evidence(model: FactorModel, log_z: FloatArray, statistics: ColumnStatistics) -> float:
+    """Lower bound of the log-likelihood, the latents at their posterior given `model`."""
+    offset_square = model.offsets**2 + model.spread[:, -1, -1]
+    square = statistics.square - 2 * statistics.cross[:, -1] * model.offsets + statistics.count * offset_square
+    misfit = statistics.count * np.log(2 * np.pi * model.noise) + square / model.noise
+    return float(log_z.sum() - 0.5 * misfit.sum() - _prior_divergence(model))
+
+
+def _prior_divergence(model: FactorModel) -> float:
+    """Kullback–Leibler divergence of the loadings' and offsets' posterior from their prior."""
+    weights = np.concatenate([model.loadings, model.offsets[:, None]], axis=1)
+    diagonal = np.einsum("kaa->ka", model.spread) + weights**2
+    _, logdet = np.linalg.slogdet(model.spread)
+    return float(0.5 * (diagonal @ model.shrinkage - weights.shape[1] - logdet - np.log(model.shrinkage).sum()).sum())

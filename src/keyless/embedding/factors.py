@@ -1,0 +1,169 @@
+"""Whitened factors of one table: straight (principal components) and curved (a diffusion map).
+
+Both start from complete standard scores. Factors have unit variance and are uncorrelated, in falling order of
+strength; their signs are fixed by the data, so that neither the order nor the signs of the columns matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.linalg import eigh
+
+from keyless.arrays import as_matrix, check_count
+from keyless.errors import InputError
+
+__all__ = ["Factors", "diffusion_factors", "principal_factors", "standardise"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """What a table says about its rows, as uncorrelated numbers of unit variance.
+
+    Attributes:
+        scores: rows × rank, mean 0, variance 1, uncorrelated.
+        strengths: rank numbers, falling: how much of the table each factor carries.
+        signal_rank: how many factors stand out of the table's noise; 0 where that is not known.
+    """
+
+    scores: FloatArray
+    strengths: FloatArray
+    signal_rank: int = 0
+
+    @property
+    def rank(self) -> int:
+        """How many factors there are."""
+        return int(self.scores.shape[1])
+
+    @cached_property
+    def compact(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """The scores in single precision, as the search uses them."""
+        return np.ascontiguousarray(self.scores, dtype=np.float32)
+
+    @cached_property
+    def row_order(self) -> IntArray:
+        """Rows by rising first factor: an order that does not depend on the one the table came in."""
+        return np.argsort(self.scores[:, 0], kind="stable")
+
+    def rows(self, order: IntArray) -> Factors:
+        """Return the factors with rows in another order."""
+        return Factors(self.scores[order], self.strengths, self.signal_rank)
+
+    def truncated(self, rank: int) -> Factors:
+        """Return the `rank` strongest factors."""
+        return Factors(self.scores[:, :rank], self.strengths[:rank], min(rank, self.signal_rank))
+
+    def weighted(self, *, rank: int, weight: float) -> FloatArray:
+        """Return the `rank` strongest factors times strength**weight, with mean variance 1."""
+        scale = self.strengths[:rank] ** weight
+        scale /= np.sqrt(np.mean(scale**2))
+        return self.scores[:, :rank] * scale
+
+
+def standardise(values: FloatArray) -> FloatArray:
+    """Return the columns that vary, each with mean 0 and variance 1."""
+    centred = values - values.mean(axis=0)
+    spread = centred.std(axis=0)
+    varies = spread > 1e-10 * np.maximum(np.abs(values).max(axis=0), np.finfo(float).tiny)
+    return np.asarray(centred[:, varies] / spread[varies])
+
+
+def principal_factors(
+    scores: FloatArray, *, max_rank: int = 40, tolerance: float = 1e-3, largest_score: float = 5.0
+) -> Factors:
+    """Return the principal components of standard scores, scaled to unit variance.
+
+    There are never more than a quarter as many factors as rows. A table in which nothing varies gets one factor that is
+    zero everywhere.
+
+    Args:
+        scores: rows × columns, complete; columns are centred and scaled again.
+        max_rank: the most factors kept.
+        tolerance: components weaker than this part of the strongest are rounding, or exact dependencies between
+            columns, and are dropped.
+        largest_score: scores are pulled in to this many standard deviations, so that no outlier owns a factor.
+
+    Example:
+        >>> import numpy as np
+        >>> factors = principal_factors(np.random.default_rng(0).normal(size=(40, 3)))
+        >>> factors.scores.shape, bool(np.allclose(factors.scores.T @ factors.scores / 40, np.eye(3)))
+        ((40, 3), True)
+    """
+    max_rank = check_count(max_rank, name="max_rank")
+    if not largest_score > 0:
+        raise InputError(f"largest_score: must be a positive number; found {largest_score!r}.")
+    table = standardise(np.asarray(as_matrix(scores, name="scores"), dtype=np.float64))
+    table = standardise(np.clip(table, -largest_score, largest_score)) if table.size else table
+    n_rows = scores.shape[0]
+    if not table.size:
+        return Factors(np.zeros((n_rows, 1)), np.ones(1))
+    left, strengths, _ = np.linalg.svd(table, full_matrices=False)
+    present = int(np.sum(strengths > tolerance * strengths[0]))
+    rank = max(1, min(max_rank, n_rows // 4, present))
+    signal = min(rank, _signal_rank(strengths, table.shape))
+    return Factors(_signed(left[:, :rank]) * np.sqrt(n_rows), strengths[:rank], signal)
+
+
+def diffusion_factors(
+    factors: Factors, *, rank: int = 16, neighbours: int = 10, source_rank: int = 20, weight: float = 1.0
+) -> Factors:
+    """Return diffusion-map coordinates of the cloud of rows, whitened in order of smoothness.
+
+    Curved coordinates follow groups and gradients that two tables share even where their columns are related in a
+    non-linear way. With fewer than 8 rows, or rows that are all alike, the factors come back as they are.
+
+    Args:
+        factors: what distances between rows are measured in.
+        rank: the most coordinates; never more than a quarter of the rows.
+        neighbours: a row's kernel is as wide as its distance to this neighbour; densities are divided out.
+        source_rank: how many of the factors count.
+        weight: factors count by strength**weight.
+    """
+    points = factors.weighted(rank=source_rank, weight=weight)
+    n_rows = len(points)
+    squares = np.sum(points**2, axis=1)
+    distances = np.maximum(squares[:, None] + squares[None, :] - 2 * points @ points.T, 0.0)
+    np.fill_diagonal(distances, 0.0)
+    if n_rows < 8 or distances.max() <= 0:
+        return factors
+    nearest = min(neighbours, n_rows - 1)
+    width = np.sqrt(np.partition(distances, nearest, axis=1)[:, nearest])
+    # Rows with many exact copies would have no width of their own.
+    width = np.maximum(width, 1e-3 * np.sqrt(distances.mean()))
+    kernel = np.exp(-distances / (width[:, None] * width[None, :]))
+    density = kernel.sum(axis=1)
+    kernel /= density[:, None] * density[None, :]
+    degree = np.sqrt(kernel.sum(axis=1))
+    kernel /= degree[:, None] * degree[None, :]
+    rank = max(1, min(rank, n_rows // 4))
+    values, vectors = eigh(kernel, subset_by_index=[n_rows - rank - 1, n_rows - 1])
+    values, vectors = values[::-1], vectors[:, ::-1]
+    level = vectors[:, :1]
+    coordinates = vectors[:, 1:] / np.where(np.abs(level) > 1e-12, level, 1e-12)
+    return Factors(whitened(coordinates), np.maximum(values[1:], 1e-6))
+
+
+def whitened(columns: FloatArray) -> FloatArray:
+    """Return columns made uncorrelated one after the other, with mean 0 and variance 1 and signs fixed by the data."""
+    centred = columns - columns.mean(axis=0)
+    centred = centred / np.maximum(centred.std(axis=0), np.finfo(float).tiny ** 0.5)
+    basis, _ = np.linalg.qr(centred)
+    return np.asarray(_signed(basis) * np.sqrt(len(columns)))
+
+
+def _signal_rank(strengths: FloatArray, shape: tuple[int, ...]) -> int:
+    """Count singular values above the optimal hard threshold for noise of unknown size (Gavish and Donoho, 2014)."""
+    ratio = min(shape) / max(shape)
+    factor = 0.56 * ratio**3 - 0.95 * ratio**2 + 1.82 * ratio + 1.43
+    return max(1, int(np.sum(strengths > factor * np.median(strengths))))
+
+
+def _signed(basis: FloatArray) -> FloatArray:
+    """Give every column the sign that makes its skewness positive."""
+    return np.asarray(basis * np.where(np.sum(basis**3, axis=0) < 0, -1.0, 1.0))

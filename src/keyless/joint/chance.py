@@ -1,0 +1,71 @@
+"""What a wrong matching can reach: the yardstick for what a right one scores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keyless.constraints import Constraints
+from keyless.embedding.factor_model import fit, initial_model
+from keyless.joint.clusters import Cluster, Collection, joint_score, refine, stack
+
+__all__ = ["chance_scores"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def chance_scores(
+    tables: Sequence[tuple[FloatArray, BoolArray]],
+    *,
+    rank: int,
+    strangers: bool,
+    repeats: int,
+    seed: int,
+    constraints: Constraints | None = None,
+    deadline: float | None = None,
+) -> list[list[float]]:
+    """Return, per table but the first, the scores that refinement reaches where there is nothing to find.
+
+    Scores are nats per row that could be matched, so that a few lucky rows among many strangers count for little.
+
+    In every repeat each column of all tables but the first gets its rows permuted on its own, missing entries with
+    them, so that distributions stay and dependence goes; then a joint model is fitted and all tables re-matched until
+    nothing moves, as for the real tables.
+
+    Args:
+        tables: standard scores (0 where missing) and masks.
+        rank: of the model to begin with.
+        strangers: whether rows may have no partner.
+        repeats: how many times.
+        seed: of all random numbers.
+        constraints: which rows may, must or must not be the same entity.
+        deadline: `time.monotonic()` after which no further repeat begins.
+    """
+    rng = np.random.default_rng([seed, 29])
+    scores: list[list[float]] = [[] for _ in tables[1:]]
+    smallest = min(len(values) for values, _ in tables)
+    for _ in range(repeats):
+        if deadline is not None and time.monotonic() > deadline:
+            break
+        destroyed = [tables[0], *(_without_dependence(values, mask, rng) for values, mask in tables[1:])]
+        collection = Collection(tuple(destroyed), constraints)
+        # Rows beyond the smallest table's become entities of their own when tables are matched anew.
+        rows = tuple(rng.permutation(len(values))[:smallest] for values, _ in destroyed)
+        stacked = stack(destroyed, rows)
+        model, _ = fit(*stacked, initial_model(*stacked, rank), max_iter=30)
+        cluster = Cluster(tuple(range(len(destroyed))), rows, model)
+        cluster = refine(collection, cluster, strangers=strangers)
+        for place in range(1, len(destroyed)):
+            score, _, matched = joint_score(collection, cluster, (place,))
+            possible = min(len(destroyed[0][0]), len(destroyed[place][0]))
+            scores[place - 1].append(score * matched / possible if matched else 0.0)
+    return scores
+
+
+def _without_dependence(values: FloatArray, mask: BoolArray, rng: np.random.Generator) -> tuple[FloatArray, BoolArray]:
+    order = np.argsort(rng.random(values.shape), axis=0)
+    return np.take_along_axis(values, order, axis=0), np.take_along_axis(mask, order, axis=0)

@@ -1,0 +1,193 @@
+"""What the caller says about rows, turned into constraints and first couplings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import pandas as pd
+from scipy.special import logsumexp
+
+from keyless.constraints import Constraints
+from keyless.embedding.scales import choose_scale
+from keyless.errors import InputError
+from keyless.tables import Table
+from keyless.transport import sinkhorn
+
+__all__ = ["read_constraints", "shared_columns", "start_couplings"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def read_constraints(
+    tables: Sequence[Table], *, known_pairs: Any = None, forbid: Any = None, within: str | Sequence[str] | None = None
+) -> Constraints:
+    """Return what is known of pairs of rows.
+
+    Args:
+        tables: the reference and the others.
+        known_pairs: pairs (reference id, row id) that are sure; a list or frame for one table, a mapping from table
+            names to such for several.
+        forbid: pairs that are sure to be wrong, likewise.
+        within: column, or columns, that all tables have and that must agree.
+    """
+    groups: tuple[IntArray | None, ...] = ()
+    if within is not None:
+        groups = _groups(tables, [within] if isinstance(within, str) else list(within))
+    return Constraints(
+        sizes=tuple(table.block.shape[0] for table in tables),
+        groups=groups,
+        known=_pairs(tables, known_pairs, "known_pairs"),
+        forbidden=_pairs(tables, forbid, "forbid"),
+    )
+
+
+def _groups(tables: Sequence[Table], columns: Sequence[str]) -> tuple[IntArray, ...]:
+    keys = [list(zip(*(map(_plain, table.column(name)) for name in columns), strict=True)) for table in tables]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(key for rows in keys for key in rows))}
+    return tuple(np.array([-1 if None in key else numbers[key] for key in rows], dtype=np.int64) for rows in keys)
+
+
+def _plain(value: Any) -> Any:
+    """Missing becomes None; 1, 1.0 and True are the same group."""
+    if value is None or value is pd.NA or value != value:  # noqa: PLR0124 — NaN is not itself
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _pairs(tables: Sequence[Table], given: Any, name: str) -> dict[tuple[int, int], IntArray]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        if len(tables) > 2:
+            raise InputError(
+                f"{name}: must say which table each pair is of, as {{table name: pairs}}, for several tables."
+            )
+        given = {tables[1].name: given}
+    names = [table.name for table in tables]
+    found = {}
+    for table_name, pairs in given.items():
+        if table_name not in names[1:]:
+            raise InputError(f"{name}: must name one of {', '.join(map(repr, names[1:]))}; found {table_name!r}.")
+        number = names.index(table_name)
+        found[(0, number)] = np.array(
+            [(_row(tables[0], left, name), _row(tables[number], right, name)) for left, right in _each(pairs, name)],
+            dtype=np.int64,
+        ).reshape(-1, 2)
+    return found
+
+
+def _each(pairs: Any, name: str) -> Iterable[tuple[Any, Any]]:
+    try:
+        frame = nw.from_native(pairs, eager_only=True)
+    except TypeError:
+        if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+            raise InputError(f"{name}: must be pairs (reference id, row id); found {pairs!r}.") from None
+        rows = [() if isinstance(pair, str) or not isinstance(pair, Iterable) else tuple(pair) for pair in pairs]
+    else:
+        if frame.shape[1] != 2:
+            raise InputError(f"{name}: must have two columns, reference id and row id; found {frame.shape[1]}.")
+        rows = list(frame.rows())
+    if any(len(row) != 2 for row in rows):
+        raise InputError(f"{name}: must be pairs (reference id, row id); found an entry that is not a pair.")
+    return [(_plain(left), _plain(right)) for left, right in rows]
+
+
+def _row(table: Table, label: Any, name: str) -> int:
+    places = [place for place, row in enumerate(table.row_ids) if row == label]
+    if not places:
+        raise InputError(f"{name}: must name rows that exist; {table.name} has no row {label!r}.")
+    if len(places) > 1:
+        raise InputError(f"{name}: must name one row each; {table.name} has {len(places)} rows {label!r}.")
+    return places[0]
+
+
+def shared_columns(first: Table, second: Table, shared: Any) -> list[tuple[int, int]]:
+    """Return column numbers of two tables that measure the same thing.
+
+    Args:
+        first: a table.
+        second: another.
+        shared: `"auto"` for columns of the same name (frames only), None for none, a list of names both have, or a
+            mapping from names in the first to names in the second.
+    """
+    if shared is None:
+        return []
+    if isinstance(shared, str) and shared == "auto":
+        if first.native is None or second.native is None:
+            return []
+        names = {column: column for column in first.columns if column in second.columns}
+    elif isinstance(shared, Mapping):
+        names = dict(shared)
+    elif isinstance(shared, str):
+        raise InputError(f"shared: must be 'auto', None, a list of column names or a mapping; found {shared!r}.")
+    else:
+        names = {column: column for column in shared}
+    for column, table in [(c, first) for c in names] + [(c, second) for c in names.values()]:
+        if column not in table.columns:
+            raise InputError(f"shared: must name numeric columns; {table.name} has no such column {column!r}.")
+    return [(first.columns.index(left), second.columns.index(right)) for left, right in names.items()]
+
+
+def start_couplings(
+    tables: Sequence[Table], constraints: Constraints, shared: Any
+) -> dict[tuple[int, int], list[tuple[str, FloatArray]]]:
+    """Return first couplings from known pairs and from shared columns, per pair of tables."""
+    found: dict[tuple[int, int], list[tuple[str, FloatArray]]] = {}
+    for (first, second), rows in constraints.known.items():
+        if len(rows):
+            coupling = np.zeros((constraints.sizes[first], constraints.sizes[second]))
+            coupling[rows[:, 0], rows[:, 1]] = 1.0
+            found.setdefault((first, second), []).append(("known pairs", coupling))
+    _check_shared(tables, shared)
+    for second in range(1, len(tables)):
+        for first in range(second):
+            both = shared if len(tables) == 2 else _of_both(tables[first], tables[second], shared)
+            pairs = shared_columns(tables[first], tables[second], both)
+            if pairs:
+                coupling = _by_shared_columns(tables[first], tables[second], pairs)
+                found.setdefault((first, second), []).append(("shared columns", coupling))
+    return found
+
+
+def _check_shared(tables: Sequence[Table], shared: Any) -> None:
+    """Refuse names that fewer than two of several tables have; two tables are checked by `shared_columns`."""
+    if len(tables) == 2 or shared is None or isinstance(shared, str):
+        return
+    for name in {*shared, *(shared.values() if isinstance(shared, Mapping) else ())}:
+        found = [table.name for table in tables if name in table.columns]
+        if len(found) < (1 if isinstance(shared, Mapping) else 2):
+            raise InputError(f"shared: must name numeric columns of two tables; {name!r} is in {len(found)} of them.")
+
+
+def _of_both(first: Table, second: Table, shared: Any) -> Any:
+    """Return the part of `shared` that is about two of several tables."""
+    if shared is None or isinstance(shared, str):
+        return shared
+    if isinstance(shared, Mapping):
+        return {left: right for left, right in shared.items() if left in first.columns and right in second.columns}
+    return [name for name in shared if name in first.columns and name in second.columns]
+
+
+def _by_shared_columns(first: Table, second: Table, pairs: Sequence[tuple[int, int]]) -> FloatArray:
+    """Couple rows whose shared columns are close; a missing entry says nothing."""
+    cost = np.zeros((first.block.shape[0], second.block.shape[0]))
+    for left, right in pairs:
+        seen_left, seen_right = first.block.mask[:, left], second.block.mask[:, right]
+        both = np.concatenate([first.block.values[seen_left, left], second.block.values[seen_right, right]])
+        scale = choose_scale(both)
+        gap = scale.apply(first.block.values[:, left])[:, None] - scale.apply(second.block.values[:, right])[None, :]
+        # Two unrelated standard scores are 2 apart on average: what a missing entry leaves to expect.
+        cost += np.where(seen_left[:, None] & seen_right[None, :], gap**2, 2.0)
+    nearest = np.minimum(np.median(cost.min(axis=0)), np.median(cost.min(axis=1)))
+    epsilon = max(nearest, 1e-3 * len(pairs))
+    if cost.shape[0] != cost.shape[1]:
+        # Some rows have no partner: nobody has to take them, so mass is shared among those who compete for it.
+        weight = -cost / epsilon
+        total = np.maximum(logsumexp(weight, axis=1)[:, None], logsumexp(weight, axis=0)[None, :])
+        return np.asarray(np.exp(weight - total), dtype=np.float64)
+    found: FloatArray = sinkhorn(cost, epsilon=epsilon, tolerance=1e-2, max_iter=200).coupling
+    return found

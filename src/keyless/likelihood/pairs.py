@@ -1,0 +1,256 @@
+"""Are two rows the same entity? Log-likelihood ratios for all pairs of rows, and the couplings they imply.
+
+Under a factor model a row carries the information G (precision) and h (shift) about its latents. With
+
+    log Z(G, h) = −½ log det(I+G) + ½ hᵀ(I+G)⁻¹h
+
+the log-likelihood ratio of "rows i and j are the same entity" against "they are strangers" is
+
+    log Z(G_i+G_j, h_i+h_j) − log Z(G_i, h_i) − log Z(G_j, h_j),
+
+which weighs sparse and full rows rightly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from keyless.embedding.factor_model import Information
+from keyless.transport import sinkhorn
+
+__all__ = [
+    "FORBIDDEN",
+    "approximate_log_ratio",
+    "best_candidates",
+    "couple",
+    "couple_with_strangers",
+    "exact_log_ratio",
+    "expected_log_ratio",
+    "forbid",
+    "log_z",
+    "pair_log_ratio",
+    "stranger_odds",
+]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+FORBIDDEN = -1e6
+"""The log-ratio of a pair that must not be: worse than any real one, yet finite, so that sums stay finite."""
+
+_LARGEST_EXPONENT = 600.0
+
+
+def log_z(info: Information) -> FloatArray:
+    """Return −½ log det(I+G) + ½ hᵀ(I+G)⁻¹h for each row."""
+    factor = np.linalg.cholesky(info.precision + np.eye(info.rank))
+    half = np.linalg.solve(factor, info.shift[..., None])[..., 0]
+    logdet = np.log(np.einsum("...ii->...i", factor)).sum(axis=-1)
+    return np.asarray(0.5 * (half**2).sum(axis=-1) - logdet, dtype=np.float64)
+
+
+def pair_log_ratio(
+    left: Information,
+    right: Information,
+    *,
+    allowed: BoolArray | None = None,
+    exact_pairs: int = 40_000,
+    candidates: int = 20,
+) -> FloatArray:
+    """Return the log-likelihood ratio that left row i and right row j are the same entity, for all pairs.
+
+    Args:
+        left: information of the left rows.
+        right: information of the right rows, about the same latents.
+        allowed: which pairs may be; the others are set to `FORBIDDEN`.
+        exact_pairs: up to so many pairs everything is exact.
+        candidates: beyond, so many of the best of each row and of each column (by `approximate_log_ratio`) are exact,
+            and the others approximate but never above the exact ones of their row.
+    """
+    if len(left) * len(right) <= exact_pairs:
+        rows, columns = (index.ravel() for index in np.indices((len(left), len(right))))
+        return forbid(exact_log_ratio(left, right, rows, columns).reshape(len(left), len(right)), allowed)
+    rough = forbid(approximate_log_ratio(left, right), allowed)
+    if _same_precision(left) and _same_precision(right):
+        return rough
+    rows, columns = best_candidates(rough, candidates)
+    if allowed is not None:
+        kept = allowed[rows, columns]
+        rows, columns = rows[kept], columns[kept]
+    exact = exact_log_ratio(left, right, rows, columns)
+    highest = np.full(len(left), np.inf)
+    np.minimum.at(highest, rows, exact)
+    np.minimum(rough, highest[:, None], out=rough)
+    rough[rows, columns] = exact
+    return rough
+
+
+def exact_log_ratio(
+    left: Information, right: Information, rows: IntArray, columns: IntArray, *, chunk: int = 5_000
+) -> FloatArray:
+    """Return the log-likelihood ratio of the listed pairs (left row, right row) only.
+
+    Args:
+        left: information of the left rows.
+        right: information of the right rows, about the same latents.
+        rows: left row of each pair.
+        columns: right row of each pair.
+        chunk: how many pairs are held in memory at a time.
+    """
+    ratio = -(log_z(left)[rows] + log_z(right)[columns])
+    for start in range(0, len(rows), chunk):
+        part = slice(start, start + chunk)
+        ratio[part] += log_z(left[rows[part]] + right[columns[part]])
+    return ratio
+
+
+def approximate_log_ratio(left: Information, right: Information) -> FloatArray:
+    """Return the log-likelihood ratio of all pairs, nearly, at the cost of two matrix products.
+
+    The mean of two approximations, in each of which one side's precisions are exact and the other's replaced by their
+    average, its latent means kept. Exact when all rows of each table see the same columns.
+    """
+    forward = _one_sided(left, right)
+    if _same_precision(left) and _same_precision(right):
+        return forward
+    forward += _one_sided(right, left).T
+    forward *= 0.5
+    return forward
+
+
+def expected_log_ratio(left: Information, right: Information) -> FloatArray:
+    """Return what the model expects the log-likelihood ratio of left row i and right row i to be if they are the same.
+
+    That is the information the two rows share: ½ log det(I+G_i) + ½ log det(I+G_j) − ½ log det(I+G_i+G_j).
+    """
+
+    def half_logdet(precision: FloatArray) -> FloatArray:
+        return np.asarray(0.5 * np.linalg.slogdet(np.eye(left.rank) + precision)[1], dtype=np.float64)
+
+    return half_logdet(left.precision) + half_logdet(right.precision) - half_logdet(left.precision + right.precision)
+
+
+def best_candidates(log_ratio: FloatArray, count: int) -> tuple[IntArray, IntArray]:
+    """Return the pairs (rows, columns) among the `count` largest of their row or of their column, each once."""
+    rows, columns = log_ratio.shape
+    by_row = np.argpartition(log_ratio, columns - min(count, columns), axis=1)[:, columns - min(count, columns) :]
+    by_column = np.argpartition(log_ratio, rows - min(count, rows), axis=0)[rows - min(count, rows) :]
+    flat = np.unique(
+        np.concatenate(
+            [
+                (np.arange(rows)[:, None] * columns + by_row).ravel(),
+                (by_column * columns + np.arange(columns)[None, :]).ravel(),
+            ]
+        )
+    )
+    return flat // columns, flat % columns
+
+
+def forbid(log_ratio: FloatArray, allowed: BoolArray | None) -> FloatArray:
+    """Return the log-ratios with `FORBIDDEN` wherever a pair is not allowed; None allows all."""
+    return log_ratio if allowed is None else np.where(allowed, log_ratio, FORBIDDEN)
+
+
+def couple(
+    log_ratio: FloatArray, *, temperature: float = 1.0, max_iter: int = 100, tolerance: float = 0.02
+) -> FloatArray:
+    """Return argmax_P ⟨P, log_ratio⟩ + temperature·entropy(P), every row of the smaller side given a partner.
+
+    Rows of the smaller side sum to 1, those of the larger side to the ratio of the sizes.
+
+    Example:
+        >>> import numpy as np
+        >>> couple(np.array([[9.0, 0.0], [0.0, 9.0]])).round(3)
+        array([[1., 0.],
+               [0., 1.]])
+    """
+    rows, columns = log_ratio.shape
+    mass = np.full(rows, min(1.0, columns / rows))
+    found = sinkhorn(
+        -log_ratio, epsilon=temperature, row_mass=mass, max_iter=max_iter, tolerance=tolerance, check_every=5
+    )
+    coupling: FloatArray = found.coupling
+    return coupling
+
+
+def couple_with_strangers(
+    log_ratio: FloatArray,
+    *,
+    common: float,
+    max_iter: int = 100,
+    tolerance: float = 1e-3,
+    negligible: float = -20.0,
+) -> sparse.csr_array:
+    """Return the probabilities of all pairs when rows may also be strangers: rows and columns sum to at most 1.
+
+    A pair weighs exp(log_ratio + `stranger_odds`) against both rows having no partner, which weighs 1. The scaling
+    steps are damped: plain ones converge slowly.
+
+    Args:
+        log_ratio: log-likelihood ratio of each pair.
+        common: how many rows are thought to have a partner.
+        max_iter: stop after so many steps.
+        tolerance: stop when no scaling changes by more than this factor, in logs.
+        negligible: pairs whose log-weight is below this are left out.
+    """
+    weight = log_ratio + stranger_odds(log_ratio.shape, common)
+    rows, columns = np.nonzero(weight > negligible)
+    kernel = sparse.csr_array(
+        (np.exp(np.minimum(weight[rows, columns], _LARGEST_EXPONENT)), (rows, columns)), shape=weight.shape
+    )
+    transposed = sparse.csr_array(kernel.T)
+    row_scale = 1.0 / np.sqrt(1.0 + kernel.max(axis=1).toarray().ravel())
+    column_scale = 1.0 / np.sqrt(1.0 + kernel.max(axis=0).toarray().ravel())
+    for _ in range(max_iter):
+        row_scale = np.sqrt(row_scale / (1.0 + kernel @ column_scale))
+        step = np.sqrt(column_scale / (1.0 + transposed @ row_scale))
+        moved = float(np.abs(np.log(step / column_scale)).max(initial=0.0))
+        column_scale = step
+        if moved < tolerance:
+            break
+    kernel.data *= row_scale[rows] * column_scale[columns]
+    # Not yet settled scalings can leave a sum a little above one.
+    kernel.data /= np.maximum(1.0, kernel.sum(axis=1))[rows]
+    kernel.data /= np.maximum(1.0, kernel.sum(axis=0))[columns]
+    return kernel
+
+
+def stranger_odds(shape: tuple[int, ...], common: float) -> float:
+    """Return the prior log-odds of a pair against two strangers: log common/(left_only·right_only).
+
+    Args:
+        shape: number of left rows and of right rows.
+        common: how many of them are thought to have a partner.
+    """
+    left_only, right_only = (max(size - common, 0.5) for size in shape)
+    return float(np.log(max(common, 0.5)) - np.log(left_only) - np.log(right_only))
+
+
+def _same_precision(info: Information) -> bool:
+    return bool(np.allclose(info.precision, info.precision[:1], rtol=1e-9, atol=0.0))
+
+
+def _one_sided(own: Information, other: Information) -> FloatArray:
+    """Log-ratio of all pairs with the other side's precisions replaced by their average.
+
+    With A = (I + G_i + G)⁻¹ and the other row's shift h_j, what depends on both rows is (A h_i)·h_j + ½ h_jᵀ A h_j: one
+    product of vectors that hold h_j and its squares.
+    """
+    identity = np.eye(own.rank)
+    average = other.precision.mean(axis=0)
+    means = np.linalg.solve(other.precision + identity, other.shift[..., None])[..., 0]
+    shift = means @ (average + identity)
+    inverse = np.linalg.inv(own.precision + average + identity)
+    _, logdet = np.linalg.slogdet(inverse)
+    drift = np.einsum("nab,nb->na", inverse, own.shift)
+    constant = 0.5 * logdet + 0.5 * (drift * own.shift).sum(axis=1) - log_z(own)
+    first, second = np.triu_indices(own.rank)
+    weight = np.where(first == second, 0.5, 1.0)
+    own_features = np.concatenate([drift, inverse[:, first, second] * weight], axis=1)
+    other_features = np.concatenate([shift, shift[:, first] * shift[:, second]], axis=1)
+    alone = log_z(Information(np.broadcast_to(average, other.precision.shape), shift))
+    return np.asarray(own_features @ other_features.T + constant[:, None] - alone[None, :], dtype=np.float64)

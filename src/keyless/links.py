@@ -1,0 +1,396 @@
+"""The one result: which row belongs to which, how sure that is, and the tables filled in.
+
+A `Links` stores little (permutations, couplings, the joint model, the tables as given) and derives the rest when asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from keyless.archive import read_archive, write_archive
+from keyless.arrays import check_count
+from keyless.embedding.factor_model import FactorModel
+from keyless.embedding.joint_model import JointModel
+from keyless.embedding.scales import Scale
+from keyless.errors import InputError, Status
+from keyless.evidence import Evidence, overall
+from keyless.likelihood.pairs import pair_log_ratio
+from keyless.problem import Block
+from keyless.tables import Table, frame_like, name_tables, read_table, with_missingness
+
+__all__ = ["Links", "TableLink", "load"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class TableLink:
+    """What was found for one table.
+
+    Attributes:
+        permutation: `permutation[i]` is the row that belongs to reference row i, −1 for none.
+        probability: how likely that is right; for −1, how likely it is that there is no partner.
+        margin: log-likelihood ratio, in nats, of the match against the best alternative for that reference row.
+        coupling: `coupling[i, j]` is the probability that reference row i and row j are the same entity.
+        evidence: whether the table can be linked at all.
+    """
+
+    permutation: IntArray
+    probability: FloatArray
+    margin: FloatArray
+    coupling: FloatArray
+    evidence: Evidence
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Which row of each table belongs to which row of the reference.
+
+    Attributes:
+        tables: the tables as given, the reference first.
+        found: per table in unknown order, by name, what was found.
+        model: the joint model of all tables, for filling in.
+        status: how the search ended.
+        choices: what was chosen from the data (rank, scales, route, …) and what was set.
+        starts: how the starts of the search differed: one record each.
+        seed: what the random generator was made from.
+    """
+
+    tables: tuple[Table, ...]
+    found: Mapping[str, TableLink]
+    model: JointModel
+    status: Status
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    starts: tuple[Mapping[str, Any], ...] = ()
+    seed: int | None = None
+
+    @property
+    def reference(self) -> str:
+        """Name of the table whose row order everything is given in."""
+        return self.tables[0].name
+
+    @property
+    def permutations(self) -> dict[str, IntArray]:
+        """Per table, the row that belongs to each reference row, −1 for none."""
+        return {name: link.permutation for name, link in self.found.items()}
+
+    def coupling(self, name: str) -> FloatArray:
+        """Return the soft correspondence of a table: probabilities, reference rows × its rows."""
+        return self._link(name).coupling
+
+    @property
+    def evidence(self) -> Evidence:
+        """The evidence over all tables: as weak as that of the weakest."""
+        return overall([link.evidence for link in self.found.values()])
+
+    def evidence_for(self, name: str) -> Evidence:
+        """Return the evidence that one table can be linked."""
+        return self._link(name).evidence
+
+    @cached_property
+    def matches(self) -> Any:
+        """One row per reference row and table: reference_id, table, row_id, probability, margin."""
+        reference = self.tables[0]
+        columns: dict[str, list[Any]] = {
+            key: [] for key in ("reference_id", "table", "row_id", "probability", "margin")
+        }
+        for table in self.tables[1:]:
+            link = self._link(table.name)
+            columns["reference_id"] += reference.row_ids
+            columns["table"] += [table.name] * len(link.permutation)
+            columns["row_id"] += [table.row_ids[j] if j >= 0 else None for j in link.permutation]
+            columns["probability"] += link.probability.tolist()
+            columns["margin"] += link.margin.tolist()
+        labels = [label for table in self.tables[1:] for label in table.row_ids]
+        if isinstance(reference.native, pd.DataFrame) or reference.native is None:
+            frame = pd.DataFrame(columns)
+            if all(isinstance(label, int) for label in labels):
+                # Whole numbers with gaps stay whole numbers.
+                frame["row_id"] = pd.array(columns["row_id"], dtype="Int64")
+            return frame
+        if len({type(label) for label in labels}) > 1:
+            # Frames other than pandas' hold one type per column.
+            columns["row_id"] = [label if label is None else str(label) for label in columns["row_id"]]
+        return frame_like(reference, columns)
+
+    @property
+    def completed(self) -> Mapping[str, Any]:
+        """Each table in the caller's kind, rows in reference order, missing entries filled from the joint model."""
+        return _Lazy({table.name: table for table in self.tables}, self._complete)
+
+    @property
+    def standard_errors(self) -> Mapping[str, FloatArray]:
+        """Standard error of each entry of `completed`, in its unit; 0 where the entry was observed."""
+        return _Lazy({table.name: table for table in self.tables}, lambda table: self._filled(table.name)[1].copy())
+
+    def joined(self) -> Any:
+        """Return one wide table: all columns of all tables side by side in reference order, filled in.
+
+        Columns that occur in several tables get the table's name as a prefix.
+        """
+        columns: dict[str, Any] = {}
+        seen = Counter(str(column) for table in self.tables for column in table.all_columns)
+        for table in self.tables:
+            for column, entries in table.filled(self._filled(table.name)[0], self._rows(table.name)).items():
+                columns[str(column) if seen[str(column)] == 1 else f"{table.name}.{column}"] = entries
+        return frame_like(self.tables[0], columns, index=self.tables[0].index)
+
+    def place(self, rows: Any, *, table: str, candidates: int = 5) -> pd.DataFrame:
+        """Place new rows of a known table among the reference's entities.
+
+        Args:
+            rows: an array or frame with the columns of that table, in its order.
+            table: name of the table.
+            candidates: how many reference rows to return for each, at most.
+
+        Returns:
+            One line per new row and candidate: row, reference_id, probability, the likeliest first. The prior takes a
+            partner for as likely as none.
+        """
+        names = [known.name for known in self.tables]
+        if table not in names:
+            raise InputError(f"table: must be one of {', '.join(map(repr, names))}; found {table!r}.")
+        number = names.index(table)
+        fresh = self._used(read_table(rows, name=table), like=self.tables[number])
+        if fresh.columns != self._used(self.tables[number]).columns and fresh.native is not None:
+            raise InputError(f"rows: must have the columns of {table}, {', '.join(self.tables[number].columns)}.")
+        if fresh.block.shape[1] != len(self.model.scales[number]):
+            raise InputError(
+                f"rows: must have {len(self.model.scales[number])} columns, as {table}; found {fresh.block.shape[1]}."
+            )
+        known = self.model.entity_information(
+            [self._used(t).block for t in self.tables], [self._rows(name) for name in names], without=number
+        )
+        ratios = pair_log_ratio(self.model.information(number, fresh.block), known)
+        # A partner is as likely as none, and every reference row as likely as any other.
+        shift = np.maximum(ratios.max(axis=1, keepdims=True), 0.0)
+        weight = np.exp(ratios - shift)
+        probability = weight / (ratios.shape[1] * np.exp(-shift) + weight.sum(axis=1, keepdims=True))
+        best = np.argsort(-probability, axis=1, kind="stable")[:, : check_count(candidates, name="candidates")]
+        row = np.repeat(np.arange(len(best)), best.shape[1])
+        return pd.DataFrame(
+            {
+                "row": [fresh.row_ids[i] for i in row],
+                "reference_id": [self.tables[0].row_ids[j] for j in best.ravel()],
+                "probability": probability[row, best.ravel()],
+            }
+        )
+
+    def held_out_score(self, tables: Mapping[str, Any] | Iterable[Any]) -> float:
+        """Return R² of the filled entries that are observed in `tables` and were not when linked.
+
+        Args:
+            tables: tables as they were linked, by name or in order, with more entries observed. Scored on the
+                columns' standard scores, over rows that have a place in the reference.
+        """
+        errors = total = 0.0
+        named, names = name_tables(tables), [table.name for table in self.tables]
+        for name in named:
+            if name not in names:
+                raise InputError(f"tables: must be some of {', '.join(map(repr, names))}; found {name!r}.")
+        for table in self.tables:
+            if table.name not in named:
+                continue
+            fuller = read_table(named[table.name], name=table.name).block
+            if fuller.shape != table.block.shape:
+                raise InputError(f"{table.name}: must have shape {table.block.shape}, as linked; found {fuller.shape}.")
+            rows = self._rows(table.name)
+            placed = np.flatnonzero(rows >= 0)
+            fresh = fuller.mask[rows[placed]] & ~table.block.mask[rows[placed]]
+            filled = self._filled(table.name)[0][placed]
+            for k, scale in enumerate(self.model.scales[self._number(table.name)][: fuller.shape[1]]):
+                truth = scale.apply(fuller.values[rows[placed], k][fresh[:, k]])
+                errors += float(((truth - scale.apply(filled[fresh[:, k], k])) ** 2).sum())
+                total += float((truth**2).sum())
+        if total == 0:
+            raise InputError("tables: must observe at least one entry that was missing when the tables were linked.")
+        return 1 - errors / total
+
+    def save(self, path: str | Path) -> None:
+        """Save the result in one file, to be read by `keyless.load`.
+
+        Tables come back as arrays or pandas frames. Numbers and text come back as they are; other entries of columns
+        that are not numbers, and other row labels, come back as text.
+        """
+        save_links(self, path)
+
+    def __repr__(self) -> str:
+        lines = [f"Links to {self.reference!r} ({len(self.tables[0].row_ids)} rows): {self.evidence.verdict}"]
+        for name, link in self.found.items():
+            matched = int((link.permutation >= 0).sum())
+            line = f"  {name}: {link.evidence.verdict}; {matched} of {len(link.permutation)} rows matched"
+            if link.evidence.verdict != "unlinkable":
+                # Probabilities are given that there is a link.
+                line += f", {link.probability[link.permutation >= 0].sum():.0f} expected right"
+            lines.append(line)
+        return "\n".join(lines)
+
+    def _link(self, name: str) -> TableLink:
+        if name not in self.found:
+            raise InputError(f"table: must be one of {', '.join(map(repr, self.found))}; found {name!r}.")
+        return self.found[name]
+
+    def _rows(self, name: str) -> IntArray:
+        if name == self.reference:
+            return np.arange(len(self.tables[0].row_ids))
+        return self._link(name).permutation
+
+    def _filled(self, name: str) -> tuple[FloatArray, FloatArray]:
+        return self._all_filled[name]
+
+    def _number(self, name: str) -> int:
+        return [table.name for table in self.tables].index(name)
+
+    def _used(self, table: Table, *, like: Table | None = None) -> Table:
+        return with_missingness(table, like=like) if self.choices.get("missingness") else table
+
+    @cached_property
+    def _all_filled(self) -> dict[str, tuple[FloatArray, FloatArray]]:
+        blocks = [self._used(table).block for table in self.tables]
+        filled = self.model.complete(blocks, [self._rows(table.name) for table in self.tables])
+        widths = [table.block.shape[1] for table in self.tables]
+        return {
+            table.name: (values[:, :width], errors[:, :width])
+            for table, (values, errors), width in zip(self.tables, filled, widths, strict=True)
+        }
+
+    def _complete(self, table: Table) -> Any:
+        return table.rebuilt(self._filled(table.name)[0], self._rows(table.name), index=self.tables[0].index)
+
+
+class _Lazy(Mapping[str, Any]):
+    """A mapping whose values are made when asked for."""
+
+    def __init__(self, tables: Mapping[str, Table], make: Any) -> None:
+        self._tables, self._make = tables, make
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._tables:
+            raise InputError(f"table: must be one of {', '.join(map(repr, self._tables))}; found {name!r}.")
+        return self._make(self._tables[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tables
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+
+_FACTOR_FIELDS = ("loadings", "offsets", "noise", "spread", "shrinkage")
+_LINK_PARTS = ("permutation", "probability", "margin", "coupling")
+_SCALE_FIELDS = ("kind", "sign", "offset", "centre", "spread", "lowest")
+
+
+def save_links(links: Links, path: str | Path) -> None:
+    """Write links as JSON and plain arrays."""
+    arrays: dict[str, Any] = {f"model.{name}": getattr(links.model.factors, name) for name in _FACTOR_FIELDS}
+    tables = []
+    for t, (table, scales) in enumerate(zip(links.tables, links.model.scales, strict=True)):
+        arrays[f"{t}.values"], arrays[f"{t}.mask"] = table.block.values, table.block.mask
+        for k, scale in enumerate(scales):
+            if scale.knots is not None:
+                arrays[f"{t}.knots.{k}"] = np.stack(scale.knots)
+        tables.append(
+            {
+                "name": table.name,
+                "columns": table.columns,
+                "row_ids": [_json(label) for label in table.row_ids],
+                "frame": table.native is not None,
+                "indexed": table.indexed,
+                "left_out": table.left_out,
+                "labels": [_json(label) for label in table.all_columns],
+                "others": {name: [_json(entry) for entry in table.column(name)] for name in table.left_out},
+                "scales": [{name: getattr(scale, name) for name in _SCALE_FIELDS} for scale in scales],
+            }
+        )
+    found = {}
+    for t, (name, link) in enumerate(links.found.items(), start=1):
+        arrays |= {f"{t}.{part}": getattr(link, part) for part in _LINK_PARTS}
+        found[name] = vars(link.evidence) | {"null_scores": list(link.evidence.null_scores)}
+    document = {
+        "tables": tables,
+        "evidence": found,
+        "shared": links.model.shared,
+        "status": vars(links.status),
+        "choices": dict(links.choices),
+        "starts": [dict(start) for start in links.starts],
+        "seed": links.seed,
+    }
+    write_archive(path, document, arrays)
+
+
+def load(path: str | Path) -> Links:
+    """Read links saved by `Links.save`.
+
+    Args:
+        path: the file.
+    """
+    document, arrays = read_archive(path)
+    try:
+        return _rebuilt(document, arrays)
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise InputError(
+            f"{path}: must be a saved keyless result; a part of it is missing or wrong ({error})."
+        ) from error
+
+
+def _rebuilt(document: dict[str, Any], arrays: dict[str, Any]) -> Links:
+    tables, scales = [], []
+    for t, entry in enumerate(document["tables"]):
+        block = Block(
+            arrays[f"{t}.values"], arrays[f"{t}.mask"], entry["name"], tuple(entry["columns"]), tuple(entry["row_ids"])
+        )
+        native = None
+        if entry["frame"]:
+            numbers = dict(zip(entry["columns"], np.where(block.mask, block.values, np.nan).T, strict=True))
+            known = numbers | entry["others"]
+            native = pd.DataFrame({label: known[str(label)] for label in entry["labels"]})
+            if entry["indexed"]:
+                native.index = pd.Index(entry["row_ids"])
+        tables.append(Table(block, native, tuple(entry["left_out"]), entry["indexed"]))
+        scales.append(
+            tuple(
+                Scale(**scale, knots=tuple(arrays[f"{t}.knots.{k}"]) if f"{t}.knots.{k}" in arrays else None)
+                for k, scale in enumerate(entry["scales"])
+            )
+        )
+    found = {}
+    for t, (name, evidence) in enumerate(document["evidence"].items(), start=1):
+        judged = Evidence(**(evidence | {"null_scores": tuple(evidence["null_scores"])}))
+        parts = {part: arrays[f"{t}.{part}"] for part in _LINK_PARTS}
+        found[name] = TableLink(**parts, evidence=judged)
+    model = FactorModel(**{name: arrays[f"model.{name}"] for name in _FACTOR_FIELDS})
+    return Links(
+        tables=tuple(tables),
+        found=found,
+        model=JointModel(model, tuple(scales), shared=document["shared"]),
+        status=Status(**document["status"]),
+        choices=document["choices"],
+        starts=tuple(start | {"pair": _tuples(start["pair"])} for start in document["starts"]),
+        seed=document["seed"],
+    )
+
+
+def _json(label: Any) -> Any:
+    """A label or entry as JSON keeps it: numbers, text and missing stay, anything else becomes text."""
+    plain = label.item() if isinstance(label, np.generic) else label
+    if plain is None or plain is pd.NA or plain is pd.NaT:
+        return None
+    return plain if isinstance(plain, (int, float, str)) else str(plain)
+
+
+def _tuples(value: Any) -> Any:
+    """Lists, as JSON has them, back to tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
