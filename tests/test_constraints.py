@@ -20,7 +20,9 @@ def problems(draw):
     groups = ()
     if draw(st.booleans()):
         groups = tuple(
-            None if draw(st.integers(0, 3)) == 0 else np.array(draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n)))
+            None
+            if draw(st.integers(0, 3)) == 0
+            else np.array(draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n)))
             for n in sizes
         )
     known, forbidden = {}, {}
@@ -104,9 +106,7 @@ def test_a_known_pair_takes_both_rows_off_the_market():
 
 
 def test_a_known_pair_counts_even_where_its_groups_differ():
-    constraints = Constraints(
-        sizes=(2, 2), groups=(np.array([0, 1]), np.array([0, 1])), known={(0, 1): pairs((0, 1))}
-    )
+    constraints = Constraints(sizes=(2, 2), groups=(np.array([0, 1]), np.array([0, 1])), known={(0, 1): pairs((0, 1))})
     np.testing.assert_array_equal(constraints.allowed(0, 1), [[False, True], [False, False]])
 
 

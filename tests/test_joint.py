@@ -179,15 +179,15 @@ def test_standard_order_survives_rounding_and_ties():
 
 
 def test_tables_of_different_sizes_leave_strangers_alone():
-    entities = [np.arange(0, 60), np.arange(10, 80), np.arange(0, 70)]
-    tables, truth = make_tables(7, 80, (20, 15, 15), rank=4, noise=0.05, entities=entities)
+    entities = [np.arange(0, 120), np.arange(20, 150), np.arange(0, 140)]
+    tables, truth = make_tables(7, 150, (20, 15, 15), rank=4, noise=0.2, entities=entities)
     found = link_tables(tables)
     assert found.strangers
     assert found.convincing
     assert wrong(found, truth) <= 1
-    assert len(found.rows[0]) in range(79, 83)
-    np.testing.assert_array_equal(found.rows[0][:60], np.arange(60))
-    assert np.all(found.rows[0][60:] == -1)
+    assert len(found.rows[0]) in range(149, 153)
+    np.testing.assert_array_equal(found.rows[0][:120], np.arange(120))
+    assert np.all(found.rows[0][120:] == -1)
     for index, (values, _) in zip(found.rows, tables, strict=True):
         np.testing.assert_array_equal(np.sort(index[index >= 0]), np.arange(len(values)))
     for coupling in found.couplings:
@@ -249,26 +249,26 @@ def pairs_of(rows, partners):
 
 @pytest.mark.parametrize("strangers", [False, True])
 def test_forbidden_pairs_are_never_matched(strangers):
-    tables, truth = make_tables(4, 30, (12, 10))
-    banned = np.arange(0, 30, 10)
-    constraints = Constraints((30, 30), forbidden={(0, 1): pairs_of(banned, truth[0][banned])})
+    tables, truth = make_tables(4, 60, (25, 20), rank=4, noise=0.3)
+    banned = np.arange(0, 60, 30)
+    constraints = Constraints((60, 60), forbidden={(0, 1): pairs_of(banned, truth[0][banned])})
     found = link_tables(tables, strangers=strangers, constraints=constraints)
     assert np.all(found.permutations[0][banned] != truth[0][banned])
     assert np.all(found.couplings[0][banned, truth[0][banned]] == 0)
     assert np.all(found.log_ratios[0][banned, truth[0][banned]] == FORBIDDEN)
-    others = np.setdiff1d(np.arange(30), banned)
+    others = np.setdiff1d(np.arange(60), banned)
     assert np.mean(found.permutations[0][others] == truth[0][others]) > 0.85
 
 
 @pytest.mark.parametrize("strangers", [False, True])
 def test_known_pairs_are_matched_even_against_the_evidence(strangers):
-    tables, truth = make_tables(4, 80, (20, 15), noise=0.3)
+    tables, truth = make_tables(4, 100, (25, 20), rank=5, noise=0.3)
     rows = np.array([1, 2])
     partners = truth[0][np.array([2, 1])]
-    constraints = Constraints((80, 80), known={(0, 1): pairs_of(rows, partners)})
+    constraints = Constraints((100, 100), known={(0, 1): pairs_of(rows, partners)})
     found = link_tables(tables, strangers=strangers, constraints=constraints)
     np.testing.assert_array_equal(found.permutations[0][rows], partners)
-    others = np.setdiff1d(np.arange(80), rows)
+    others = np.setdiff1d(np.arange(100), rows)
     assert np.mean(found.permutations[0][others] == truth[0][others]) > 0.9
 
 

@@ -116,9 +116,7 @@ def test_a_label_that_several_rows_have_is_refused():
     clinic = pd.DataFrame({"age": [1.0, 2.0, 3.0]}, index=["a", "b", "a"])
     with pytest.raises(InputError, match=r"^known_pairs: must name one row each; clinic has 2 rows 'a'\.$"):
         read_constraints(two(clinic=clinic), known_pairs=[("a", 101)])
-    np.testing.assert_array_equal(
-        read_constraints(two(clinic=clinic), known_pairs=[("b", 101)]).known[0, 1], [[1, 0]]
-    )
+    np.testing.assert_array_equal(read_constraints(two(clinic=clinic), known_pairs=[("b", 101)]).known[0, 1], [[1, 0]])
 
 
 def test_nothing_said_is_trivial():

@@ -146,8 +146,8 @@ def test_the_slope_of_ranks_follows_the_density_of_values():
     column = columns(size=4000)["log"]
     scale = choose_scale(column, kind="rank")
     scores = np.linspace(-1, 1, 9)
-    # Values are e^z, so is their derivative; half-widths of 1/4 curve it by 1/4²/6 ≈ 1%. The quantiles of 4000 draws are
-    # off by at most 1.4/√4000 ≈ 2.2% of a score within one standard deviation, the difference of two by 3% over ½: 6%.
+    # Values are e^z, so is their derivative; half-widths of 1/4 curve it by 1/4²/6 ≈ 1%. The quantiles of 4000 draws
+    # are off by about 1.4/√4000 ≈ 2.2% of a score within one standard deviation, the difference of two by 3% over ½: 6%.
     np.testing.assert_allclose(scale.slope(scores), np.exp(scores), rtol=0.2)
 
 

@@ -159,9 +159,10 @@ def is_finite(matrix: Array) -> bool:
 def as_cost(values: Any, *, name: str) -> Array:
     """Return `values` as a matrix of costs, where plus infinity forbids a pair, or say what is wrong with it."""
     cost = as_matrix(values, name=name, allow_infinite=True)
-    if is_finite(cost):
+    xp = namespace(cost)
+    if float(xp.min(cost)) > -xp.inf:
         return cost
-    negative = cost == -namespace(cost).inf
+    negative = cost == -xp.inf
     _refuse_first(negative, name, "minus infinity", "Use a finite cost to favour a pair.", must="a number or +infinity")
     return cost
 

@@ -128,9 +128,10 @@ def sinkhorn(
     if marginal_penalty is not None:
         marginal_penalty = check_positive(marginal_penalty, name="marginal_penalty")
     cost = as_cost(cost, name="cost")
-    if not is_finite(cost):
+    all_finite = is_finite(cost)
+    if not all_finite:
         _refuse_hopeless(cost)
-    _refuse_overflow(cost, epsilon, marginal_penalty)
+    _refuse_overflow(cost, epsilon, marginal_penalty, all_finite=all_finite)
     row_mass, column_mass = _checked_masses(cost, row_mass, column_mass, balanced=marginal_penalty is None)
     start = _checked_start(cost, potentials)
 
@@ -302,11 +303,11 @@ def _refuse_hopeless(cost: Array) -> None:
             )
 
 
-def _refuse_overflow(cost: Array, epsilon: float, marginal_penalty: float | None) -> None:
+def _refuse_overflow(cost: Array, epsilon: float, marginal_penalty: float | None, *, all_finite: bool) -> None:
     """Refuse numbers whose exponents, or whose coupling, no float of this precision can hold."""
     xp = namespace(cost)
     limits = xp.finfo(cost.dtype)
-    finite = cost if is_finite(cost) else xp.where(xp.isinf(cost), xp.zeros_like(cost), cost)
+    finite = cost if all_finite else xp.where(xp.isinf(cost), xp.zeros_like(cost), cost)
     lowest, highest = float(xp.min(finite)), float(xp.max(finite))
     largest = max(abs(lowest), abs(highest))
     if epsilon < float(limits.smallest_normal) or largest / epsilon > float(limits.max) / 16:

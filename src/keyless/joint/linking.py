@@ -116,7 +116,7 @@ def convincing(
         strangers: whether rows may have no partner.
     """
     if strangers:
-        return matched >= 0.3 and score >= max(0.95 * expected, 2.0 * chance, freedom)
+        return matched >= 0.3 and score >= max(0.95 * expected, 1.5 * chance, 1.25 * freedom)
     refined = score >= max(0.8 * expected, 1.3 * chance + 0.3 * rank)
     return refined or alignment_score >= 0.85 * expected >= 0.8 * chance
 
