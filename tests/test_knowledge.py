@@ -300,3 +300,13 @@ def test_a_shared_column_without_entries_does_not_matter():
     tables = read_tables(frames)[0]
     ((_, coupling),) = start_couplings(tables, read_constraints(tables), "auto")[0, 1]
     np.testing.assert_array_equal(coupling.argmax(axis=1), [1, 2, 0])
+
+
+def test_a_row_without_shared_entries_is_nobodys_best_partner():
+    """It is as far from everyone as strangers are, so that all of the mass stays with those who are close."""
+    rng = np.random.default_rng(10)
+    left = rng.normal(size=(30, 4))
+    right = np.vstack([left + 0.02 * rng.normal(size=left.shape), np.full((1, 4), NAN)])
+    tables = read_tables([pd.DataFrame(values, columns=list("abcd")) for values in (left, right)])[0]
+    ((_, coupling),) = start_couplings(tables, read_constraints(tables), "auto")[0, 1]
+    assert np.trace(coupling) > 0.9 * 30
