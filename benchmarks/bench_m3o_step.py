@@ -51,8 +51,8 @@ def main() -> None:
             "step_size": 0.3,
             "inner_iterations": INNER_ITERATIONS,
         }
-        own, new = seconds(lambda s=solver, p=problem, c=cold: s.step(p, c), repeats=5)
-        vectorised, second = seconds(lambda g=given: vectorised_step(**g), repeats=2)
+        own, new = seconds(lambda s=solver, p=problem, c=cold: s.step(p, c), repeats=20)
+        vectorised, second = seconds(lambda g=given: vectorised_step(**g), repeats=20 if n < 500 else 2)
         loops, third = seconds(lambda g=given: loop_step(**g), repeats=1)
         rows.append(
             {

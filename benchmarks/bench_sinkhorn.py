@@ -78,22 +78,22 @@ def main() -> None:
             rival, (_, iterations) = seconds(lambda c=cost, e=epsilon: pot_until(c, e, TOLERANCE), repeats=1)
             # POT counts from zero.
             iterations += 1
-            potentials = settled(cost, epsilon)
-            ours = sinkhorn(cost, epsilon=epsilon, potentials=potentials, tolerance=CONVERGED)
-            theirs, _ = pot_until(cost, epsilon, CONVERGED, start=[p / epsilon for p in potentials[::-1]])
-            rows.append(
-                {
-                    "n": n,
-                    "ε / median cost": share,
-                    "iterations": result.iterations,
-                    "POT iterations": iterations,
-                    "seconds": own,
-                    "POT seconds": rival,
-                    "times faster": rival / own,
-                    "largest difference when converged": float(np.abs(ours.coupling - theirs).max()),
-                    "row residual when converged": ours.residual,
-                }
-            )
+            row = {
+                "n": n,
+                "ε / median cost": share,
+                "iterations": result.iterations,
+                "POT iterations": iterations,
+                "seconds": own,
+                "POT seconds": rival,
+                "times faster": rival / own,
+            }
+            if (n, share) != (2000, 0.005):  # there Newton's method takes a quarter of an hour
+                potentials = settled(cost, epsilon)
+                ours = sinkhorn(cost, epsilon=epsilon, potentials=potentials, tolerance=CONVERGED)
+                theirs, _ = pot_until(cost, epsilon, CONVERGED, start=[p / epsilon for p in potentials[::-1]])
+                row["largest difference when converged"] = float(np.abs(ours.coupling - theirs).max())
+                row["row residual when converged"] = ours.residual
+            rows.append(row)
             print(rows[-1], flush=True)
     report(
         "How much faster than POT's sinkhorn_log, to the same row residual?",
