@@ -68,7 +68,6 @@ def link_tables(
     start_couplings: Mapping[tuple[int, int], Array] | None = None,
     callback: Callable[[str, int, int, float], object] | None = None,
     deadline: float | None = None,
-    thorough: bool = True,
 ) -> JointLink:
     """Find which rows of all tables are the same entity: the matching under which one factor model fits all best.
 
@@ -84,7 +83,6 @@ def link_tables(
         callback: called with stage (`"tables"`, `"starts"`, `"joins"`), step, total (0 where it is not known
             beforehand) and objective (for tables the rank, else the mean log-likelihood ratio per row).
         deadline: `time.monotonic()` at which to stop and return the best so far.
-        thorough: whether to go on, at many times the cost, when the first starts do not convince.
 
     Example:
         >>> import numpy as np
@@ -110,7 +108,6 @@ def link_tables(
         Collection(placed, None if constraints is None else implied(arrangement.constraints(constraints))),
         arrangement.couplings(_checked_couplings(start_couplings or {}, sizes)),
         watch,
-        thorough,
     )
     clusters = []
     for place, (values, mask) in enumerate(placed):

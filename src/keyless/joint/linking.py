@@ -54,7 +54,6 @@ class Task:
     collection: Collection
     couplings: Mapping[tuple[int, int], FloatArray]
     watch: Watch
-    thorough: bool = True
 
     def knowledge(self, first: Cluster, second: Cluster) -> Knowledge:
         """Return what is known about the entities of two clusters."""
@@ -274,7 +273,7 @@ def link_all(task: Task, clusters: Sequence[Cluster], *, strangers: bool | None)
             if key not in links and not hurried:
                 links[key] = link_pair(task, first, second, strangers=strangers, thorough=False)
         ranked = _ranked(links, pairs)
-        if task.thorough and not links[ranked[0]].convincing:
+        if not links[ranked[0]].convincing:
             for key in ranked:
                 if task.watch.expired():
                     break

@@ -10,7 +10,7 @@ from keyless.arrays import Array, array_like, check_count, check_nonnegative, ch
 from keyless.assignment import assign
 from keyless.errors import CONVERGED, RUNNING, Status
 from keyless.lowrank import nuclear_norm
-from keyless.problem import CorrespondenceProblem
+from keyless.problem import Block, CorrespondenceProblem
 from keyless.solvers.base import (
     LowRank,
     ProxName,
@@ -112,7 +112,7 @@ class Baseline(Solver[BaselineState]):
         )
         change = float(xp.linalg.matrix_norm(estimate - state.estimate))
         scale = float(xp.linalg.matrix_norm(estimate))
-        objective = _objective(problem, permutations, state.estimate)
+        objective = _misfit(observed, state.estimate)
         objective += self._operator.penalty_term(state.penalty, state.estimate_nuclear_norm)
         return replace(
             state,
@@ -137,7 +137,7 @@ class Baseline(Solver[BaselineState]):
     ) -> Solution:
         """Match once more, to the final estimate."""
         permutations = tuple(assign(cost) for cost in problem.costs(state.estimate))
-        objective = _objective(problem, permutations, state.estimate)
+        objective = _misfit(problem.place(permutations), state.estimate)
         return Solution(
             estimate=state.estimate,
             permutations=permutations,
@@ -148,9 +148,8 @@ class Baseline(Solver[BaselineState]):
         )
 
 
-def _objective(problem: CorrespondenceProblem, permutations: Sequence[Array], estimate: Array) -> float:
+def _misfit(observed: Block, estimate: Array) -> float:
     """Squared misfit of the estimate to what the permutations put in place."""
-    observed = problem.place(permutations)
     xp = namespace(estimate)
     difference = estimate - observed.values
     return float(xp.sum(xp.where(observed.mask, difference * difference, xp.zeros_like(difference))))

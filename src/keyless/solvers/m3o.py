@@ -41,7 +41,6 @@ __all__ = ["M3O", "M3OState", "OmegaSearch", "search_omega"]
 # Below this many rows a table's step is over before a thread has started.
 _ROWS_WORTH_A_THREAD = 400
 
-Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
 
@@ -228,9 +227,8 @@ class M3O(Solver[M3OState]):
         self, problem: CorrespondenceProblem, state: M3OState, history: Sequence[Record], status: Status
     ) -> Solution:
         """Read the permutations off the couplings of the final estimate."""
-        _, parts = problem.split(state.estimate)
+        reference, parts = problem.split(state.estimate)
         transports = [self._transport(problem, state, part, index) for index, part in enumerate(parts)]
-        reference, _ = problem.split(state.estimate)
         misfit = problem.reference_misfit(reference) + sum(transport.transport_cost for transport in transports)
         return Solution(
             estimate=state.estimate,
