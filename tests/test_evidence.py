@@ -1,15 +1,16 @@
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from keyless.calibration import Calibration, calibrate, match_probabilities
 from keyless.datasets import make_shuffled_tables
 from keyless.embedding.factors import principal_factors
 from keyless.errors import InputError
-from keyless.evidence import Calibration, Evidence, calibrate, judge, match_probabilities, null_search, overall
+from keyless.evidence import Evidence, judge, null_search, overall
+from keyless.progress import Deadline
 from keyless.search import SearchOptions, link_two_tables
 
 SMALL = SearchOptions(spaces=4, beam_width=6, beam_steps=4, carried=4, parents=3, rounds=1, attempts=1)
@@ -92,7 +93,7 @@ def test_the_verdict_asks_for_all_of_it(linked):
 
 def test_without_time_for_nulls_nothing_is_certain(linked):
     link, _ = linked
-    verdict = judge(link, deadline=time.monotonic() - 1)
+    verdict = judge(link, deadline=Deadline(0))
     assert verdict.null_scores == ()
     assert verdict.verdict == "uncertain"
     assert verdict.excess == verdict.score

@@ -13,6 +13,7 @@ from keyless.joint.linking import convincing, freedom_of_choice
 from keyless.joint.matching import match
 from keyless.joint.ordering import Arrangement, TableOrder
 from keyless.likelihood import FORBIDDEN
+from keyless.progress import Deadline
 
 
 def standardised(values, mask):
@@ -219,7 +220,7 @@ def test_unequal_sizes_without_strangers_match_the_smaller_side():
 @pytest.mark.parametrize("strangers", [None, True])
 def test_unrelated_tables_do_not_convince(strangers):
     tables = [make_tables(seed, 40, (10,))[0][0] for seed in (1, 2)]
-    assert not link_tables(tables, strangers=strangers, deadline=time.monotonic() + 1.5).convincing
+    assert not link_tables(tables, strangers=strangers, deadline=Deadline(1.5)).convincing
 
 
 def test_the_status_says_so_when_nothing_convinces():
@@ -387,7 +388,7 @@ def test_matching_with_strangers_estimates_how_many_are_common():
 def test_a_deadline_returns_the_best_so_far():
     tables, _ = make_tables(3, 100, (30, 25, 20), rank=5, noise=1.5)
     began = time.monotonic()
-    found = link_tables(tables, deadline=began)
+    found = link_tables(tables, deadline=Deadline(0))
     assert time.monotonic() - began < 5
     assert found.status.reason == "max_time"
     assert found.status.advice
@@ -397,7 +398,7 @@ def test_a_deadline_returns_the_best_so_far():
 
 def test_a_distant_deadline_changes_nothing(three):
     tables, _, found = three
-    again = link_tables(tables, deadline=time.monotonic() + 1000)
+    again = link_tables(tables, deadline=Deadline(1000))
     assert again.status == found.status
     np.testing.assert_array_equal(again.couplings[0], found.couplings[0])
 
@@ -417,7 +418,7 @@ def test_progress_is_reported(three):
 def test_few_rows_are_no_trouble(sizes, strangers):
     rng = np.random.default_rng(0)
     tables = [(rng.normal(size=(rows, 3)), np.ones((rows, 3), dtype=bool)) for rows in sizes]
-    found = link_tables(tables, strangers=strangers, deadline=time.monotonic() + 0.5)
+    found = link_tables(tables, strangers=strangers, deadline=Deadline(0.5))
     for permutation, rows in zip(found.permutations, sizes[1:], strict=True):
         assert len(permutation) == sizes[0]
         partners = permutation[permutation >= 0]
@@ -465,7 +466,7 @@ def odd_tables(kind):
 )
 def test_odd_tables_are_no_trouble(kind):
     for strangers in (None, True):
-        found = link_tables(odd_tables(kind), strangers=strangers, deadline=time.monotonic() + 0.4)
+        found = link_tables(odd_tables(kind), strangers=strangers, deadline=Deadline(0.4))
         assert np.isfinite(found.score)
         assert np.isfinite(found.couplings[0]).all()
         assert np.isfinite(found.model.loadings).all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,9 @@ import numpy as np
 
 from keyless.constraints import Constraints
 from keyless.embedding.factor_model import fit, initial_model
-from keyless.joint.clusters import Cluster, Collection, joint_score, refine, stack
+from keyless.joint.clusters import Cluster, Collection, refine, stack
+from keyless.joint.held_out import held_out_log_ratios, held_out_score
+from keyless.progress import Callback, Deadline, is_late
 
 __all__ = ["chance_scores"]
 
@@ -26,7 +27,8 @@ def chance_scores(
     repeats: int,
     seed: int,
     constraints: Constraints | None = None,
-    deadline: float | None = None,
+    deadline: Deadline | None = None,
+    callback: Callback | None = None,
 ) -> list[list[float]]:
     """Return, per table but the first, the scores that refinement reaches where there is nothing to find.
 
@@ -34,7 +36,7 @@ def chance_scores(
 
     In every repeat each column of all tables but the first gets its rows permuted on its own, missing entries with
     them, so that distributions stay and dependence goes; then a joint model is fitted and all tables re-matched until
-    nothing moves, as for the real tables.
+    nothing moves, as for the real tables, and scored by models that have not seen the rows in question.
 
     Args:
         tables: standard scores (0 where missing) and masks.
@@ -43,13 +45,14 @@ def chance_scores(
         repeats: how many times.
         seed: of all random numbers.
         constraints: which rows may, must or must not be the same entity.
-        deadline: `time.monotonic()` after which no further repeat begins.
+        deadline: after which no further repeat begins.
+        callback: called after every repeat, with stage `"chance"` and the mean score.
     """
     rng = np.random.default_rng([seed, 29])
     scores: list[list[float]] = [[] for _ in tables[1:]]
     smallest = min(len(values) for values, _ in tables)
-    for _ in range(repeats):
-        if deadline is not None and time.monotonic() > deadline:
+    for repeat in range(1, repeats + 1):
+        if is_late(deadline):
             break
         destroyed = [tables[0], *(_without_dependence(values, mask, rng) for values, mask in tables[1:])]
         collection = Collection(tuple(destroyed), constraints)
@@ -59,10 +62,12 @@ def chance_scores(
         model, _ = fit(*stacked, initial_model(*stacked, rank), max_iter=30)
         cluster = Cluster(tuple(range(len(destroyed))), rows, model)
         cluster = refine(collection, cluster, strangers=strangers)
-        for place in range(1, len(destroyed)):
-            score, _, matched = joint_score(collection, cluster, (place,))
-            possible = min(len(destroyed[0][0]), len(destroyed[place][0]))
-            scores[place - 1].append(score * matched / possible if matched else 0.0)
+        ratios = held_out_log_ratios(destroyed, cluster.rows, rank=cluster.model.rank + 2)
+        for place, unseen in enumerate(ratios, start=1):
+            matched = (cluster.rows[0] >= 0) & (cluster.rows[place] >= 0)
+            scores[place - 1].append(held_out_score(unseen, cluster.rows[0][matched], cluster.rows[place][matched]))
+        if callback is not None:
+            callback("chance", repeat, repeats, float(np.mean([reached[-1] for reached in scores])))
     return scores
 
 

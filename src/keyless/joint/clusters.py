@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keyless.constraints import Constraints
-from keyless.embedding.factor_model import FactorModel, Information, fit, information
+from keyless.embedding.factor_model import FactorModel, Information, fit, information, posterior
 from keyless.joint.knowledge import Knowledge
 from keyless.joint.matching import Match, match
 from keyless.likelihood.pairs import exact_log_ratio, expected_log_ratio, pair_log_ratio
@@ -28,9 +28,11 @@ __all__ = [
     "joint_score",
     "match_table",
     "merge",
+    "realign",
     "refine",
     "refit",
     "rematch",
+    "rest_and_own",
     "stack",
 ]
 
@@ -38,6 +40,10 @@ FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 ScoreTable = tuple[FloatArray, BoolArray]
+
+
+FRAME_VARIANCES = (2.0, 0.5)
+"""In the first rounds of refinement with strangers: variance of a table's latent frame, times the rows it has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +121,15 @@ def refit(collection: Collection, cluster: Cluster, *, max_iter: int = 10) -> Cl
     return replace(cluster, model=model, evidence=bound)
 
 
+def rest_and_own(collection: Collection, cluster: Cluster, position: int) -> tuple[Information, Information]:
+    """Return what all other members say about each entity, and what each row of the member says about its own."""
+    infos = _table_information(collection, cluster)
+    others = [k for k in range(len(infos)) if k != position]
+    return _total([infos[k].gathered(cluster.rows[k]) for k in others]), infos[position]
+
+
 def match_table(
-    collection: Collection, cluster: Cluster, position: int, *, strangers: bool
+    collection: Collection, cluster: Cluster, position: int, *, strangers: bool, blur: float = 0.0
 ) -> tuple[Cluster, Match, FloatArray]:
     """Match one member against all the others joined.
 
@@ -125,6 +138,7 @@ def match_table(
         cluster: the joined tables; entities that only the member in question knows are left out.
         position: which member.
         strangers: whether rows may have no partner.
+        blur: variance by which the member's latents may be off because its frame is not yet known well.
 
     Returns:
         The cluster without those entities, the match of its entities to the member's rows, and the log-ratios as the
@@ -133,8 +147,7 @@ def match_table(
     others = [k for k in range(len(cluster.members)) if k != position]
     kept = np.flatnonzero(np.any([cluster.rows[k] >= 0 for k in others], axis=0))
     cluster = replace(cluster, rows=tuple(index[kept] for index in cluster.rows))
-    infos = _table_information(collection, cluster)
-    own = infos[position]
+    rest, own = rest_and_own(collection, cluster, position)
     member = cluster.members[position]
     knowledge = Knowledge.between(
         collection.constraints,
@@ -143,14 +156,13 @@ def match_table(
         (member,),
         (np.arange(len(own)),),
     )
-    rest = _total([infos[k].gathered(cluster.rows[k]) for k in others])
-    log_ratio = pair_log_ratio(rest, own, allowed=knowledge.allowed)
+    log_ratio = pair_log_ratio(rest, own.blurred(blur), allowed=knowledge.allowed)
     return cluster, match(knowledge.with_known(log_ratio), strangers=strangers), log_ratio
 
 
-def rematch(collection: Collection, cluster: Cluster, position: int, *, strangers: bool) -> Cluster:
+def rematch(collection: Collection, cluster: Cluster, position: int, *, strangers: bool, blur: float = 0.0) -> Cluster:
     """Match one member anew against all the others joined; rows left alone become entities of their own."""
-    cluster, found, _ = match_table(collection, cluster, position, strangers=strangers)
+    cluster, found, _ = match_table(collection, cluster, position, strangers=strangers, blur=blur)
     size = len(collection.tables[cluster.members[position]][0])
     single = np.setdiff1d(np.arange(size), found.permutation)
     nothing = np.full(len(single), -1)
@@ -159,6 +171,46 @@ def rematch(collection: Collection, cluster: Cluster, position: int, *, stranger
         for k, index in enumerate(cluster.rows)
     )
     return replace(cluster, rows=rows)
+
+
+def realign(collection: Collection, cluster: Cluster, position: int) -> Cluster:
+    """Move one member's latents onto those of the others, by the entities that both know; the matching is held.
+
+    Tables that share only part of their entities have been centred and scaled over different ones, so their latents
+    differ by an affine map. EM finds it slowly: the entities without a partner hold each table's own frame in place.
+
+        argmin_{A, c} Σ_i |mean_i − K(A z_i + c)|² / v + |KA − K|² / w + |Kc|² / w
+
+    with mean_i the member's own guess of the latents, K how much such guesses are shrunk, z_i that of the others, v the
+    variance of mean_i given z_i, and w that of a frame estimated from as many rows as there are. What the member does
+    not see stays as it is.
+    """
+    others = [k for k in range(len(cluster.members)) if k != position]
+    infos = _table_information(collection, cluster)
+    own_rows = cluster.rows[position]
+    both = np.flatnonzero((own_rows >= 0) & np.any([cluster.rows[k] >= 0 for k in others], axis=0))
+    rank = cluster.model.rank
+    if len(both) <= rank:
+        return cluster
+    rest, _, _ = posterior(_total([infos[k].gathered(cluster.rows[k][both]) for k in others]))
+    own, covariance, _ = posterior(infos[position][own_rows[both]])
+    shrunk = np.eye(rank) - covariance.mean(axis=0)
+    prior = np.concatenate([shrunk, np.zeros((rank, 1))], axis=1)
+    design = np.concatenate([rest, np.ones((len(both), 1))], axis=1)
+    variance = float(np.trace(shrunk @ covariance.mean(axis=0))) / rank
+    sizes = [len(infos[position]), max(len(infos[k]) for k in others)]
+    penalty = variance / sum(1 / size for size in sizes)
+    system = design.T @ design + penalty * np.eye(rank + 1)
+    change = np.linalg.solve(system, design.T @ (own - design @ prior.T)).T
+    moved = np.linalg.solve(shrunk.T @ shrunk + 1e-3 * np.eye(rank), shrunk.T @ change)
+    moved[:, :-1] += np.eye(rank)
+    part = column_slices(collection.of(cluster.members))[position]
+    model = cluster.model
+    theirs = model.columns(part).moved(moved[:, :-1], moved[:, -1])
+    columns = {name: getattr(model, name).copy() for name in ("loadings", "offsets", "spread")}
+    for name, values in columns.items():
+        values[part] = getattr(theirs, name)
+    return replace(cluster, model=replace(model, **columns))
 
 
 def refine(
@@ -181,14 +233,19 @@ def refine(
     cluster = refit(collection, cluster)
     # With two members, matching one against the other is the same as the other against the one.
     positions = range(len(cluster.members)) if len(cluster.members) > 2 else (1,)
-    for _ in range(max_rounds):
+    smallest = min(len(collection.tables[member][0]) for member in cluster.members)
+    for turn in range(max_rounds):
         if expired():
             break
         before = cluster.pairing
+        # Too sharp too soon, only rows near the middle find their partner, and they cannot say where the others are.
+        blur = FRAME_VARIANCES[turn] / smallest if strangers and turn < len(FRAME_VARIANCES) else 0.0
         for position in positions:
-            cluster = rematch(collection, cluster, position, strangers=strangers)
+            cluster = rematch(collection, cluster, position, strangers=strangers, blur=blur)
+            if strangers:
+                cluster = realign(collection, cluster, position)
         cluster = refit(collection, cluster)
-        if cluster.pairing == before:
+        if not blur and cluster.pairing == before:
             return replace(cluster, settled=True)
     return replace(cluster, settled=False)
 

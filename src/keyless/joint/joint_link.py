@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from keyless.joint.knowledge import implied
 from keyless.joint.linking import Task, decide_strangers, finish, link_all
 from keyless.joint.ordering import Arrangement
 from keyless.joint.watch import Start, Watch
+from keyless.progress import Callback, Deadline
 
 __all__ = ["JointLink", "link_tables"]
 
@@ -63,11 +64,12 @@ class JointLink:
 def link_tables(
     tables: Sequence[tuple[Array, Array]],
     *,
+    rank: int | None = None,
     strangers: bool | None = None,
     constraints: Constraints | None = None,
     start_couplings: Mapping[tuple[int, int], Array] | None = None,
-    callback: Callable[[str, int, int, float], object] | None = None,
-    deadline: float | None = None,
+    callback: Callback | None = None,
+    deadline: Deadline | None = None,
 ) -> JointLink:
     """Find which rows of all tables are the same entity: the matching under which one factor model fits all best.
 
@@ -77,12 +79,13 @@ def link_tables(
 
     Args:
         tables: standard scores (0 where missing) and masks (True where observed), the reference first.
+        rank: the most factors there are; None: found from the data.
         strangers: whether rows may have no partner. None: decided from the data (yes, if the sizes differ).
         constraints: which rows may, must or must not be the same entity.
         start_couplings: per pair of tables, rows of the one × rows of the other: a correspondence to try first.
         callback: called with stage (`"tables"`, `"starts"`, `"joins"`), step, total (0 where it is not known
             beforehand) and objective (for tables the rank, else the mean log-likelihood ratio per row).
-        deadline: `time.monotonic()` at which to stop and return the best so far.
+        deadline: when to stop and return the best so far.
 
     Example:
         >>> import numpy as np
@@ -108,10 +111,11 @@ def link_tables(
         Collection(placed, None if constraints is None else implied(arrangement.constraints(constraints))),
         arrangement.couplings(_checked_couplings(start_couplings or {}, sizes)),
         watch,
+        largest_rank=40 if rank is None else rank,
     )
     clusters = []
     for place, (values, mask) in enumerate(placed):
-        clusters.append(alone(place, len(values), fit_table(values, mask)))
+        clusters.append(alone(place, len(values), fit_table(values, mask, largest_rank=task.largest_rank)))
         watch.report("tables", place + 1, len(placed), float(clusters[-1].model.rank))
     if strangers is None and len(set(sizes)) > 1:
         strangers = True

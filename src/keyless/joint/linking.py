@@ -49,11 +49,13 @@ class Task:
         collection: the tables.
         couplings: per pair of tables (first < second), a coupling to try before others.
         watch: progress, time limit and record.
+        largest_rank: the most factors a model may have.
     """
 
     collection: Collection
     couplings: Mapping[tuple[int, int], FloatArray]
     watch: Watch
+    largest_rank: int = 40
 
     def knowledge(self, first: Cluster, second: Cluster) -> Knowledge:
         """Return what is known about the entities of two clusters."""
@@ -176,7 +178,7 @@ def link_pair(
         spare: how many of the best alignments are joined when thorough.
     """
     search = _PairSearch(task, first, second, strangers)
-    plan = _sketch_plan(first, second)
+    plan = [(kind, rank) for kind, rank in _sketch_plan(first, second) if rank <= task.largest_rank]
     best: PairLink | None = None
     for kind, rank in plan if thorough else plan[:1]:
         for link in search.links(kind, rank, rounds=3 if thorough else 0, spare=spare if thorough else 0):
@@ -342,7 +344,9 @@ def finish(task: Task, cluster: Cluster, *, strangers: bool) -> Cluster:
         return cluster
     cluster = refit(task.collection, cluster, max_iter=60)
     values, mask = stack(task.collection.of(cluster.members), cluster.rows)
-    fresh, bound = fit(values, mask, initial_model(values, mask, cluster.model.rank + 5), max_iter=60)
+    fresh, bound = fit(
+        values, mask, initial_model(values, mask, min(cluster.model.rank + 5, task.largest_rank)), max_iter=60
+    )
     if fresh.rank == cluster.model.rank and bound <= cluster.evidence + 1.0:
         return cluster
     start = replace(cluster, model=fresh)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from keyless.progress import Callback, Deadline, is_late
 
 __all__ = ["Start", "Watch"]
 
@@ -30,19 +30,19 @@ class Watch:
 
     Attributes:
         callback: called with stage, step, total (0 where not known beforehand) and objective.
-        deadline: `time.monotonic()` after which to stop; None never stops.
+        deadline: when to stop; None: never.
         starts: what was tried so far.
         stopped: whether anything was cut short.
     """
 
-    callback: Callable[[str, int, int, float], object] | None = None
-    deadline: float | None = None
+    callback: Callback | None = None
+    deadline: Deadline | None = None
     starts: list[Start] = field(default_factory=list)
     stopped: bool = False
 
     def expired(self) -> bool:
         """Tell whether time is up."""
-        if self.deadline is not None and time.monotonic() >= self.deadline:
+        if is_late(self.deadline):
             self.stopped = True
         return self.stopped
 

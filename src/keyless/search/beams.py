@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from keyless.likelihood.canonical import Matcher
-from keyless.search.options import in_turn, is_late
+from keyless.progress import Deadline, is_late
+from keyless.search.options import in_turn
 
 __all__ = ["beam_search"]
 
@@ -34,7 +35,7 @@ def beam_search(
     steps: int = 10,
     allowed: BoolArray | None = None,
     n_jobs: int = 1,
-    deadline: float | None = None,
+    deadline: Deadline | None = None,
 ) -> list[Bounded]:
     """Return maps of high evidence bound, highest first, at the last rank reached.
 
@@ -48,7 +49,7 @@ def beam_search(
         steps: soft steps per map and rank.
         allowed: which pairs of rows may be matched; None: all.
         n_jobs: how many maps are improved at a time; the answer does not depend on it.
-        deadline: `time.monotonic()` after which only what is at hand is returned.
+        deadline: after which only what is at hand is returned.
     """
     pool: list[Bounded] = []
     sizes = dict.fromkeys((min(rank, reference.shape[1]), min(rank, table.shape[1])) for rank in ranks)
@@ -79,7 +80,7 @@ class _Race:
         table: FloatArray,
         allowed: BoolArray | None,
         n_jobs: int,
-        deadline: float | None,
+        deadline: Deadline | None,
     ) -> None:
         self.matchers = [Matcher(reference, table, allowed=allowed) for _ in range(max(1, n_jobs))]
         self.deadline = deadline

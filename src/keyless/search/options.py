@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from keyless.arrays import check_count
 from keyless.errors import InputError
 
-__all__ = ["SearchOptions", "in_turn", "is_late", "one_thread"]
+__all__ = ["SearchOptions", "in_turn", "one_thread"]
 
 Result = TypeVar("Result")
 
@@ -63,11 +62,6 @@ def one_thread() -> Iterator[None]:
     """Keep the linear algebra to one thread: more would change the order of its sums, and so answers with `n_jobs`."""
     with threadpool_limits(limits=1, user_api="blas"):
         yield
-
-
-def is_late(deadline: float | None) -> bool:
-    """Tell whether the clock (`time.monotonic`) has passed the deadline."""
-    return deadline is not None and time.monotonic() > deadline
 
 
 def in_turn(job: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], *, n_jobs: int) -> Iterator[Result]:

@@ -19,8 +19,9 @@ import numpy as np
 from keyless.alignment.starts import SPACES, first_couplings
 from keyless.embedding.factors import Factors, diffusion_factors
 from keyless.likelihood.canonical import Candidate, Matcher, cross_covariance, grown
+from keyless.progress import Deadline, is_late
 from keyless.search.beams import beam_search
-from keyless.search.options import SearchOptions, in_turn, is_late
+from keyless.search.options import SearchOptions, in_turn
 
 __all__ = ["Population", "Start", "agreement", "diverse", "offspring", "ranked"]
 
@@ -108,7 +109,7 @@ class Population:
         allowed: which pairs of rows may be matched; None: all.
         couplings: named couplings to try before all others.
         n_jobs: how many candidates grow at a time; the answer does not depend on it.
-        deadline: `time.monotonic()` after which nothing new is begun.
+        deadline: after which nothing new is begun.
         report: called with stage, step, total and the best score so far.
     """
 
@@ -122,7 +123,7 @@ class Population:
         allowed: BoolArray | None = None,
         couplings: Sequence[tuple[str, FloatArray]] = (),
         n_jobs: int = 1,
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
         report: Report | None = None,
     ) -> None:
         self.reference, self.table = reference, table

@@ -23,6 +23,7 @@ from keyless.likelihood.canonical import (
     fit_model,
     hardened,
 )
+from keyless.progress import Deadline
 from keyless.search.options import SearchOptions, in_turn, one_thread
 from keyless.search.population import Population, Start
 from keyless.transport import sinkhorn
@@ -91,6 +92,17 @@ class PairLink:
         """The soft correspondence: argmax ⟨P, log_ratios⟩ − Σ P log P over unit row and column sums."""
         return coupled(self.log_ratios)
 
+    def in_own_order(self) -> tuple[Factors, Factors, IntArray, BoolArray | None]:
+        """Return both tables' factors, the permutation and what is allowed, on rows in an order of their own.
+
+        So the order the rows came in cannot matter to what random numbers do with them.
+        """
+        rows, columns = self.reference_factors.row_order, self.table_factors.row_order
+        place = np.append(np.argsort(columns), -1)
+        allowed = None if self.allowed is None else self.allowed[np.ix_(rows, columns)]
+        factors = self.reference_factors.rows(rows), self.table_factors.rows(columns)
+        return *factors, place[self.permutation[rows]], allowed
+
     @property
     def objective(self) -> float:
         """Mean cost of the matches + ½ Σ log(1 − ρ²), that is minus their mean log-likelihood ratio."""
@@ -111,7 +123,7 @@ def link_two_tables(
     n_jobs: int = 1,
     seed: int = 0,
     callback: Callable[[str, int, int, float], object] | None = None,
-    deadline: float | None = None,
+    deadline: Deadline | None = None,
 ) -> PairLink:
     """Find the permutation under which matched rows most likely are one entity, judged by rows held out.
 
@@ -131,7 +143,7 @@ def link_two_tables(
         n_jobs: how many candidates are worked on at a time; the answer does not depend on it.
         seed: of all random numbers.
         callback: called with the stage, the step in it, the steps it has, and the best score so far.
-        deadline: `time.monotonic()` at which the best so far is returned.
+        deadline: when the best so far is returned.
 
     Example:
         >>> import numpy as np
@@ -254,7 +266,7 @@ class _TwoTables:
     allowed: BoolArray | None
     couplings: Sequence[tuple[str, FloatArray]]
     n_jobs: int
-    deadline: float | None
+    deadline: Deadline | None
     report: Callable[[str, int, int, float], object] | None
 
     def run(self) -> PairLink:

@@ -1,0 +1,107 @@
+"""Tables like those linked, with the answer known: how often is a match of a stated probability right?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keyless.constraints import Constraints
+from keyless.embedding.factor_model import FactorModel, fit, information, initial_model, posterior
+from keyless.joint.clusters import Cluster, Collection, column_slices, match_table, refine, stack
+from keyless.joint.joint_link import JointLink
+from keyless.joint.knowledge import implied
+from keyless.joint.ordering import Arrangement
+
+__all__ = ["simulated_matches"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+ScoreTable = tuple[FloatArray, BoolArray]
+
+
+def simulated_matches(
+    tables: Sequence[ScoreTable],
+    link: JointLink,
+    *,
+    seed: int,
+    constraints: Constraints | None = None,
+) -> list[tuple[FloatArray, BoolArray]]:
+    """Draw tables from the fitted model, link them from their true order, and compare.
+
+    Every entity keeps the latents the tables give it, within their uncertainty, so that rows that are hard to tell
+    apart stay so; noise is drawn anew and the same entries are missing. The model is fitted again on what is drawn:
+    that loadings are only estimates is part of what makes stated probabilities too sure.
+
+    Args:
+        tables: standard scores (0 where missing) and masks that were linked.
+        link: what was found.
+        seed: of all random numbers.
+        constraints: those it was found under.
+
+    Returns:
+        Per table but the first: stated probability of what was found for each reference row (a partner or none), and
+        whether it is right.
+    """
+    arrangement = Arrangement.of(tables)
+    placed = tuple(
+        order.apply(*tables[number]) for number, order in zip(arrangement.tables, arrangement.orders, strict=True)
+    )
+    rows = _standard_entities(link, arrangement)
+    values, mask = stack(placed, rows)
+    model, _ = fit(values, mask, initial_model(values, mask, link.model.rank + 2), max_iter=60)
+    rng = np.random.default_rng([seed, 31])
+    drawn = _drawn(model, values, mask, rng)
+    simulated = tuple(
+        _scattered(drawn[:, part], index, table)
+        for part, index, table in zip(column_slices(placed), rows, placed, strict=True)
+    )
+    known = None if constraints is None else implied(arrangement.constraints(constraints))
+    collection = Collection(simulated, known)
+    cluster = Cluster(tuple(range(len(placed))), rows, model)
+    cluster = refine(collection, cluster, strangers=link.strangers, max_rounds=4)
+    reference = arrangement.place(0)
+    found = []
+    for number in range(1, len(tables)):
+        place = arrangement.place(number)
+        truth = np.full(len(placed[reference][0]), -1)
+        here = rows[reference] >= 0
+        truth[rows[reference][here]] = rows[place][here]
+        kept, match, _ = match_table(collection, cluster, place, strangers=link.strangers)
+        entities = np.flatnonzero(kept.rows[reference] >= 0)
+        chosen = match.permutation[entities]
+        coupling = match.coupling()[entities]
+        stated = np.where(
+            chosen >= 0, coupling[np.arange(len(entities)), np.maximum(chosen, 0)], 1 - coupling.sum(axis=1)
+        )
+        found.append((np.clip(stated, 0.0, 1.0), chosen == truth[kept.rows[reference][entities]]))
+    return found
+
+
+def _standard_entities(link: JointLink, arrangement: Arrangement) -> tuple[IntArray, ...]:
+    """Entities by their rows in standard order, sorted by them."""
+    rows = []
+    for number, order in zip(arrangement.tables, arrangement.orders, strict=True):
+        given = link.rows[number]
+        rows.append(np.where(given >= 0, order.standard_rows[np.maximum(given, 0)], -1))
+    order_of_entities = np.lexsort(rows[::-1])
+    return tuple(index[order_of_entities] for index in rows)
+
+
+def _drawn(model: FactorModel, values: FloatArray, mask: BoolArray, rng: np.random.Generator) -> FloatArray:
+    """All columns of all entities, as the model might have it."""
+    means, covariance, _ = posterior(information(model, values, mask))
+    latents = means + np.einsum("nab,nb->na", np.linalg.cholesky(covariance), rng.normal(size=means.shape))
+    noise = np.sqrt(model.noise) * rng.normal(size=values.shape)
+    return np.asarray(latents @ model.loadings.T + model.offsets + noise, dtype=np.float64)
+
+
+def _scattered(values: FloatArray, rows: IntArray, table: ScoreTable) -> ScoreTable:
+    """The drawn columns as a table with the rows and gaps of the one given."""
+    scores, mask = table
+    drawn = np.zeros_like(scores)
+    here = rows >= 0
+    drawn[rows[here]] = values[here]
+    return np.where(mask, drawn, 0.0), mask

@@ -1,0 +1,45 @@
+"""How far things are, and when to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+__all__ = ["Callback", "Deadline", "is_late"]
+
+Callback = Callable[[str, int, int, float], object]
+"""Called with stage, step, total (0 where it is not known beforehand) and objective."""
+
+
+class Deadline:
+    """The moment after which nothing new is begun and the best so far is returned.
+
+    Args:
+        seconds: from now; None: only when `stop` is called.
+
+    Example:
+        >>> deadline = Deadline()
+        >>> deadline.passed
+        False
+        >>> deadline.stop()
+        >>> deadline.passed
+        True
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._moment = None if seconds is None else time.monotonic() + seconds
+        self._stopped = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is time to stop."""
+        return self._stopped or (self._moment is not None and time.monotonic() >= self._moment)
+
+    def stop(self) -> None:
+        """Make now the moment."""
+        self._stopped = True
+
+
+def is_late(deadline: Deadline | None) -> bool:
+    """Tell whether there is a deadline and it has passed."""
+    return deadline is not None and deadline.passed

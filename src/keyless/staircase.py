@@ -1,0 +1,444 @@
+"""One run from tables to links: scales → joint model or pairwise search → evidence → calibration."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+import keyless
+from keyless.arrays import check_count, check_positive
+from keyless.calibration import Calibration, calibrate, calibrate_joint, match_probabilities
+from keyless.checkpoints import Checkpoints, fingerprint
+from keyless.embedding.factor_model import FactorModel, fit, information, initial_model, posterior
+from keyless.embedding.joint_model import JointModel
+from keyless.embedding.scales import Scale, ScaleName, scale_table
+from keyless.errors import InputError, Status
+from keyless.evidence import Evidence, judge, judge_joint
+from keyless.joint import JointLink, link_tables
+from keyless.joint.clusters import stack
+from keyless.knowledge import read_constraints, start_couplings
+from keyless.likelihood import FORBIDDEN
+from keyless.links import Links, TableLink
+from keyless.problem import Block, Problem
+from keyless.progress import Callback, Deadline
+from keyless.search import PairLink, SearchOptions, link_two_tables
+from keyless.solvers import M3O
+from keyless.tables import Reading, Table, with_missingness
+
+__all__ = ["Settings", "Staircase"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_FEW_GAPS = 0.95
+"""Above this observed share the pairwise search, which fills gaps first, loses little by doing so."""
+
+_HALF_SURE = 0.5
+"""What is stated about a match at most where it is uncertain whether there is a link at all."""
+
+_log = logging.getLogger("keyless")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options of `keyless.link`, checked."""
+
+    reference: str | None
+    reading: Reading | None
+    known_pairs: Any
+    forbid: Any
+    within: str | Sequence[str] | None
+    shared: Any
+    strangers: bool | None
+    scales: ScaleName
+    rank: int | None
+    method: Literal["auto", "joint", "pairs"]
+    refiner: Literal["likelihood", "m3o"]
+    missingness: bool
+    null_searches: int
+    options: SearchOptions | None
+    random_state: int | np.random.Generator | None
+    n_jobs: int
+    max_time: float | None
+    checkpoint: str | Path | None
+    verbose: bool
+    callback: Callback | None
+
+    def __post_init__(self) -> None:
+        choices = {
+            "method": ("auto", "joint", "pairs"),
+            "refiner": ("likelihood", "m3o"),
+            "scales": get_args(ScaleName),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                found = getattr(self, name)
+                raise InputError(f"{name}: must be one of {', '.join(map(repr, allowed))}; found {found!r}.")
+        for name in ("strangers", "missingness"):
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_) and not (name == "strangers" and value is None):
+                raise InputError(f"{name}: must be True or False; found {value!r}.")
+        if self.method == "pairs" and self.strangers:
+            raise InputError("strangers: must not be True with method='pairs', which gives every row a partner.")
+        check_count(self.n_jobs, name="n_jobs")
+        check_count(self.null_searches, name="null_searches")
+        if self.rank is not None:
+            check_count(self.rank, name="rank")
+        if self.max_time is not None:
+            check_positive(self.max_time, name="max_time")
+
+    @property
+    def search(self) -> SearchOptions:
+        """What the pairwise search may spend, the rank held where it is given."""
+        options = SearchOptions() if self.options is None else self.options
+        return options if self.rank is None else replace(options, max_rank=self.rank)
+
+    @property
+    def decisive(self) -> tuple[Any, ...]:
+        """What the answer depends on, besides the tables."""
+        quick = ("checkpoint", "verbose", "callback", "n_jobs", "max_time", "reading")
+        return tuple(getattr(self, field.name) for field in fields(self) if field.name not in quick)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What one route says about one table."""
+
+    permutation: IntArray
+    coupling: FloatArray
+    log_ratios: FloatArray
+    probability: FloatArray
+    correlations: FloatArray
+    evidence: Evidence
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """What one route says about all tables."""
+
+    name: str
+    found: list[Found]
+    model: FactorModel
+    status: Status
+    starts: tuple[Mapping[str, Any], ...]
+
+    @property
+    def linked(self) -> bool:
+        """Whether every table is."""
+        return all(found.evidence.verdict == "linked" for found in self.found)
+
+
+class Staircase:
+    """One run from tables to links.
+
+    Args:
+        settings: the options.
+        tables: the tables as read, the reference first.
+    """
+
+    def __init__(self, settings: Settings, tables: Sequence[Table]) -> None:
+        self.settings, self.given = settings, tuple(tables)
+        self.began = time.monotonic()
+        self.deadline = Deadline(settings.max_time)
+        self.history: list[Mapping[str, Any]] = []
+        # The generator is made once, here; every stage gets its seed.
+        given = settings.random_state
+        if isinstance(given, np.random.Generator):
+            given = int(given.integers(2**31))
+        self.random_state = None if given is None else _whole(given)
+        self.seed = 0 if given is None else int(np.random.default_rng(self.random_state).integers(2**31))
+        self.tables = [with_missingness(table) for table in tables] if settings.missingness else list(tables)
+        self.constraints = read_constraints(
+            tables, known_pairs=settings.known_pairs, forbid=settings.forbid, within=settings.within
+        )
+        self.couplings = start_couplings(tables, self.constraints, settings.shared)
+        scored = [scale_table(t.block.values, t.block.mask, kind=settings.scales) for t in self.tables]
+        self.scores = [(scores, t.block.mask) for (scores, _), t in zip(scored, self.tables, strict=True)]
+        self.scales: tuple[tuple[Scale, ...], ...] = tuple(scales for _, scales in scored)
+        self.kept = self.checkpoints()
+
+    def checkpoints(self) -> Checkpoints:
+        """Return where finished stages are kept; what was cut short is not."""
+        if self.settings.checkpoint is None:
+            return Checkpoints(None, "")
+        contents = [part for t in self.given for part in (t.name, t.columns, t.block.values, t.block.mask, t.row_ids)]
+        key = fingerprint([keyless.__version__, *contents, *self.settings.decisive])
+        return Checkpoints(self.settings.checkpoint, key, finished=lambda: not self.deadline.passed)
+
+    def report(self, stage: str, step: int, total: int, objective: float) -> None:
+        """Tell and record how far things are; a callback that returns True asks to stop."""
+        seconds = time.monotonic() - self.began
+        self.history.append(
+            {"stage": stage, "step": step, "total": total, "objective": float(objective), "seconds": seconds}
+        )
+        if self.settings.verbose:
+            _log.info("%s %d of %s, objective %.4g, %.1f s", stage, step, total or "?", objective, seconds)
+        if self.settings.callback is not None and self.settings.callback(stage, step, total, objective) is True:
+            self.deadline.stop()
+
+    def links(self) -> Links:
+        """Run, and return what was found."""
+        route = self.route()
+        if self.settings.refiner == "m3o":
+            route = self.polished(route)
+        linkable = all(found.evidence.verdict != "unlinkable" for found in route.found)
+        return Links(
+            tables=self.given,
+            found={
+                table.name: TableLink(
+                    f.permutation, _stated(f), _margins(f), f.coupling, f.evidence, np.sort(f.correlations)[::-1]
+                )
+                for table, f in zip(self.given[1:], route.found, strict=True)
+            },
+            model=JointModel(route.model, self.scales, shared=linkable),
+            status=route.status,
+            choices=self.choices(route),
+            starts=route.starts,
+            seed=self.random_state,
+            history=tuple(self.history),
+        )
+
+    def route(self) -> Route:
+        """Choose between one joint model of all tables and a search for canonical pairs, table by table.
+
+        Where entries are missing or tables are several the joint model goes first: its likelihood is exact there. Two
+        complete tables are searched for canonical pairs first, which does not ask that the tables share all factors.
+        The other route is tried when the first does not end in a link.
+        """
+        equal = len({t.block.shape[0] for t in self.tables}) == 1
+        if self.settings.method == "pairs":
+            return self.from_pairs(None)
+        if self.settings.method == "joint" or self.settings.strangers or not equal:
+            return self.from_joint(self.joint())
+        complete = np.mean([t.block.mask.mean() for t in self.tables]) >= _FEW_GAPS
+        if complete and len(self.tables) == 2:
+            pairs = self.from_pairs(None)
+            if pairs.linked or self.deadline.passed:
+                return pairs
+            joint = self.joint()
+            return self.from_joint(joint) if joint.convincing else pairs
+        joint = self.joint()
+        if joint.convincing or self.deadline.passed:
+            return self.from_joint(joint)
+        pairs = self.from_pairs(joint)
+        return pairs if pairs.linked else self.from_joint(joint)
+
+    def joint(self) -> JointLink:
+        """Search with one model of all tables."""
+        starts = {pair: named[0][1] for pair, named in self.couplings.items()}
+        if self.settings.missingness:
+            # What the values alone say is a good place to start: indicators bring many factors of their own.
+            widths = [table.block.shape[1] for table in self.given]
+            plain = [(v[:, :width], mask[:, :width]) for (v, mask), width in zip(self.scores, widths, strict=True)]
+            values = self.kept.stage("joint-values", lambda: self.joint_link(plain, starts))
+            starts |= {(0, k): coupling for k, coupling in enumerate(values.couplings, start=1) if values.convincing}
+        return self.kept.stage("joint", lambda: self.joint_link(self.scores, starts))
+
+    def joint_link(
+        self, scores: Sequence[tuple[FloatArray, FloatArray]], starts: Mapping[tuple[int, int], FloatArray]
+    ) -> JointLink:
+        """Search with one model of the given scores of all tables."""
+        return link_tables(
+            scores,
+            rank=self.settings.rank,
+            strangers=self.settings.strangers,
+            constraints=None if self.constraints.trivial else self.constraints,
+            start_couplings=starts,
+            callback=self.report,
+            deadline=self.deadline,
+        )
+
+    def pair(self, number: int, joint: JointLink | None) -> PairLink:
+        """Search one table and the reference for canonical pairs."""
+        reference, table = self.tables[0].block, self.tables[number].block
+        first = [] if joint is None else [("joint model", joint.couplings[number - 1])]
+        return self.kept.stage(
+            f"pair{number}",
+            lambda: link_two_tables(
+                reference.values,
+                table.values,
+                reference_mask=reference.mask,
+                table_mask=table.mask,
+                scales=self.settings.scales,
+                allowed=self.constraints.allowed(0, number),
+                start_couplings=[*self.couplings.get((0, number), []), *first],
+                options=self.settings.search,
+                n_jobs=self.settings.n_jobs,
+                seed=self.seed,
+                callback=self.report,
+                deadline=self.deadline,
+            ),
+        )
+
+    def from_joint(self, joint: JointLink) -> Route:
+        """Judge and calibrate what the joint model found."""
+        constraints = None if self.constraints.trivial else self.constraints
+        evidences = self.kept.stage(
+            "joint-evidence",
+            lambda: judge_joint(
+                self.scores,
+                joint,
+                constraints=constraints,
+                repeats=self.settings.null_searches,
+                seed=self.seed,
+                deadline=self.deadline,
+                callback=self.report,
+            ),
+        )
+        calibrations = [Calibration()] * len(evidences)
+        if any(evidence.verdict != "unlinkable" for evidence in evidences):
+            calibrations = self.kept.stage(
+                "joint-calibration",
+                lambda: calibrate_joint(
+                    self.scores, joint, seed=self.seed, constraints=constraints, deadline=self.deadline
+                ),
+            )
+            self.report("calibration", 1, 1, joint.score)
+        found = []
+        for number, (evidence, calibration) in enumerate(zip(evidences, calibrations, strict=True), start=1):
+            permutation, coupling = joint.permutations[number - 1], joint.couplings[number - 1]
+            rows = np.arange(len(permutation))
+            partner = coupling[rows, np.maximum(permutation, 0)]
+            stated = np.clip(np.where(permutation >= 0, partner, 1 - coupling.sum(axis=1)), 0.0, 1.0)
+            # Who may not be anybody is surely alone, whatever the model.
+            free = (joint.log_ratios[number - 1] > FORBIDDEN).any(axis=1)
+            probability = np.where(free, calibration(stated), stated)
+            correlations = self.correlations(joint.model, number, permutation)
+            found.append(
+                Found(permutation, coupling, joint.log_ratios[number - 1], probability, correlations, evidence)
+            )
+        starts = tuple({"route": "joint", "pair": s.pair, "start": s.name, "score": s.score} for s in joint.starts)
+        return Route("joint", found, joint.model, joint.status, starts)
+
+    def from_pairs(self, joint: JointLink | None) -> Route:
+        """Search for canonical pairs, table by table; judge and calibrate what was found."""
+        pairs = [self.pair(number, joint) for number in range(1, len(self.tables))]
+        found, starts = [], []
+        for number, pair in enumerate(pairs, start=1):
+            evidence, calibration = self.kept.stage(
+                f"pair{number}-evidence",
+                lambda pair=pair: self.judged(pair),  # type: ignore[misc]
+            )
+            probability = match_probabilities(pair, calibration=calibration)
+            alone = pair.permutation < 0
+            probability[alone] = np.clip(1 - pair.coupling[alone].sum(axis=1), 0.0, 1.0)
+            correlations = pair.model.correlations
+            found.append(Found(pair.permutation, pair.coupling, pair.log_ratios, probability, correlations, evidence))
+            starts += [
+                {"route": "pairs", "pair": (0, number), "start": s.name, "stage": s.stage, "score": s.score}
+                for s in pair.starts
+            ]
+        model = self.model_of([pair.permutation for pair in pairs])
+        worst = min((pair.status for pair in pairs), key=lambda status: status.converged)
+        return Route("pairs", found, model, worst, tuple(starts))
+
+    def judged(self, pair: PairLink) -> tuple[Evidence, Calibration]:
+        """Return the verdict on a pairwise link, and how its probabilities are to be read."""
+        evidence = judge(
+            pair,
+            repeats=self.settings.null_searches,
+            n_jobs=self.settings.n_jobs,
+            deadline=self.deadline,
+            callback=self.report,
+        )
+        if evidence.verdict == "unlinkable":
+            return evidence, Calibration()
+        calibration = calibrate(pair, seed=self.seed, deadline=self.deadline)
+        self.report("calibration", 1, 1, pair.score)
+        return evidence, calibration
+
+    def model_of(self, permutations: Sequence[IntArray]) -> FactorModel:
+        """Fit the joint model of all tables in a given order."""
+        rows = [np.arange(len(self.scores[0][0])), *permutations]
+        values, mask = stack(self.scores, rows)
+        rank = max(1, min(self.settings.rank or 40, min(values.shape) // 2))
+        return fit(values, mask, initial_model(values, mask, rank))[0]
+
+    def correlations(self, model: FactorModel, number: int, permutation: IntArray) -> FloatArray:
+        """Return the canonical correlations of the latents that matched rows of two tables speak of."""
+        widths = np.cumsum([0, *(values.shape[1] for values, _ in self.scores)])
+        rows = np.flatnonzero(permutation >= 0)
+        sides = []
+        for k, chosen in ((0, rows), (number, permutation[rows])):
+            columns = model.columns(slice(widths[k], widths[k + 1]))
+            means, _, _ = posterior(information(columns, self.scores[k][0][chosen], self.scores[k][1][chosen]))
+            sides.append(means - means.mean(axis=0) if len(means) else means)
+        if len(rows) <= model.rank + 1:
+            return np.empty(0)
+        first, second = (np.linalg.qr(side)[0] for side in sides)
+        return np.clip(np.linalg.svd(first.T @ second, compute_uv=False), 0.0, 1.0)
+
+    def polished(self, route: Route) -> Route:
+        """Let the paper's algorithm go on from what was found; evidence and probabilities stay those of the search."""
+        sizes = [len(values) for values, _ in self.scores]
+        if len(set(sizes)) > 1 or any(np.any(f.permutation < 0) for f in route.found):
+            raise InputError("refiner: must be 'likelihood' where rows have no partner; M³O gives every row one.")
+        blocks = [Block(values, mask, t.name) for (values, mask), t in zip(self.scores, self.tables, strict=True)]
+        latents, _, _ = posterior(
+            information(route.model, *stack(self.scores, [np.arange(sizes[0]), *(f.permutation for f in route.found)]))
+        )
+        start = latents @ route.model.loadings.T + route.model.offsets
+        solution = M3O().solve(Problem(blocks[0], tuple(blocks[1:])), start=start)
+        self.report("m3o", 1, 1, float(solution.objective))
+        found = [
+            replace(f, permutation=np.asarray(permutation, dtype=np.int64))
+            for f, permutation in zip(route.found, solution.permutations, strict=True)
+        ]
+        return replace(route, found=found, model=self.model_of([f.permutation for f in found]))
+
+    def choices(self, route: Route) -> dict[str, Any]:
+        """Return what was chosen from the data, and what was set."""
+        names = [table.name for table in self.given]
+        return {
+            "route": route.name,
+            "refiner": self.settings.refiner,
+            "missingness": self.settings.missingness,
+            "rank": route.model.rank,
+            "scales": {
+                name: dict(zip(table.columns, (scale.kind for scale in scales), strict=True))
+                for name, table, scales in zip(names, self.tables, self.scales, strict=True)
+            },
+            "left_out": {table.name: list(table.left_out) for table in self.given},
+            "known_pairs": sum(len(rows) for rows in self.constraints.known.values()),
+            "forbidden_pairs": sum(len(rows) for rows in self.constraints.forbidden.values()),
+            "start_couplings": {
+                f"{names[a]}–{names[b]}": [name for name, _ in named] for (a, b), named in self.couplings.items()
+            },
+        }
+
+
+def _whole(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"random_state: must be None, a whole number from 0 or a numpy Generator; found {seed!r}.")
+    return int(seed)
+
+
+def _stated(found: Found) -> FloatArray:
+    """Return the probability of each match, whether there is a link at all taken into account.
+
+    What simulation calibrates is how likely a match is right if the tables are linked. Where they are not, it is right
+    as often as a guess.
+    """
+    if found.evidence.verdict == "linked":
+        return found.probability
+    if found.evidence.verdict == "uncertain":
+        return np.minimum(found.probability, _HALF_SURE)
+    guess = 1 / np.maximum((found.log_ratios > FORBIDDEN).sum(axis=1), 1)
+    return np.where(found.permutation >= 0, np.minimum(found.probability, guess), found.probability)
+
+
+def _margins(found: Found) -> FloatArray:
+    """Return the log-likelihood ratio of each match against the best alternative of its row; ∞ where there is none."""
+    rows = np.arange(len(found.permutation))
+    ratios = np.where(found.log_ratios <= FORBIDDEN, -np.inf, found.log_ratios).astype(np.float64)
+    matched = found.permutation >= 0
+    own = np.where(matched, ratios[rows, np.maximum(found.permutation, 0)], 0.0)
+    ratios[rows[matched], found.permutation[matched]] = -np.inf
+    best = ratios.max(axis=1)
+    return np.where(np.isneginf(best), np.inf, own - best)
