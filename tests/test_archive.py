@@ -41,9 +41,11 @@ def rewritten(path, change):
 
 
 def test_round_trip(path):
-    write_archive(path, DOCUMENT, ARRAYS)
-    document, arrays = read_archive(path)
+    content = bytes(range(256)) * 3
+    write_archive(path, DOCUMENT, ARRAYS, {"0.frame": content, "empty": b""})
+    document, arrays, files = read_archive(path)
     assert document == DOCUMENT
+    assert files == {"0.frame": content, "empty": b""}
     assert set(arrays) == set(ARRAYS)
     for name, array in ARRAYS.items():
         assert arrays[name].dtype == array.dtype
@@ -54,7 +56,7 @@ def test_round_trip(path):
 
 def test_paths_may_be_text(path):
     write_archive(str(path), {}, {})
-    assert read_archive(str(path)) == ({}, {})
+    assert read_archive(str(path)) == ({}, {}, {})
 
 
 def test_the_file_holds_json_and_plain_arrays_only(path):
@@ -68,7 +70,7 @@ def test_the_file_holds_json_and_plain_arrays_only(path):
     assert header["version"] == archive.VERSION
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+@pytest.mark.parametrize("version", [0, 1, 3, "2", None])
 def test_other_versions_are_refused(path, version):
     write_archive(path, {}, {})
 
@@ -76,12 +78,12 @@ def test_other_versions_are_refused(path, version):
         members["links.json"] = json.dumps({"format": "keyless links", "version": version, "document": {}}).encode()
 
     rewritten(path, change)
-    message = rf"run\.keyless: must be of format version 1; found {version!r}\. Read it with the version of keyless"
+    message = rf"run\.keyless: must be of format version 2; found {version!r}\. Read it with the version of keyless"
     with pytest.raises(InputError, match=message):
         read_archive(path)
 
 
-@pytest.mark.parametrize("header", ['{"format": "other", "version": 1}', "[]", '"keyless links"', "{}", "null"])
+@pytest.mark.parametrize("header", ['{"format": "other", "version": 2}', "[]", '"keyless links"', "{}", "null"])
 def test_other_formats_are_refused(path, header):
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("links.json", header)
@@ -113,7 +115,7 @@ def without_header(members):
 
 
 def without_document(members):
-    members["links.json"] = b'{"format": "keyless links", "version": 1}'
+    members["links.json"] = b'{"format": "keyless links", "version": 2}'
 
 
 def broken_json(members):

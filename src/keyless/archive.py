@@ -1,4 +1,4 @@
-"""Save a result in one file and read it again: a zip of JSON and plain arrays, versioned, never pickled."""
+"""Save a result in one file and read it again: a zip of JSON, plain arrays and bytes, versioned, never pickled."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ from keyless.errors import InputError
 __all__ = ["read_archive", "write_archive"]
 
 FORMAT = "keyless links"
-VERSION = 1
+VERSION = 2
 
 
-def write_archive(path: str | Path, document: Mapping[str, Any], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """Write a JSON document and arrays of numbers, booleans or text; the file is complete or not there at all."""
+def write_archive(
+    path: str | Path,
+    document: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+    files: Mapping[str, bytes] | None = None,
+) -> None:
+    """Write a JSON document, arrays of numbers, booleans or text, and bytes; the file is whole or not there at all."""
     target = Path(path)
     partial = target.with_name(target.name + ".partial")
     header = {"format": FORMAT, "version": VERSION, "document": document}
@@ -36,12 +41,14 @@ def write_archive(path: str | Path, document: Mapping[str, Any], arrays: Mapping
                 buffer = io.BytesIO()
                 np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
                 archive.writestr(f"arrays/{name}.npy", buffer.getvalue())
+            for name, content in (files or {}).items():
+                archive.writestr(f"files/{name}", content)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def read_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+def read_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]], dict[str, bytes]]:
     """Read what `write_archive` wrote; refuse anything else."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -60,6 +67,11 @@ def read_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray
                 for name in archive.namelist()
                 if name.startswith("arrays/")
             }
+            files = {
+                name.removeprefix("files/"): archive.read(name)
+                for name in archive.namelist()
+                if name.startswith("files/")
+            }
             document: dict[str, Any] = header["document"]
     except InputError:
         raise
@@ -68,4 +80,4 @@ def read_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
         # A ValueError comes from broken JSON or arrays, and from arrays of pickled objects, which are never read.
         raise InputError(f"{path}: must be a saved keyless result; it is damaged or something else.") from error
-    return document, arrays
+    return document, arrays, files

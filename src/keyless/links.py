@@ -17,14 +17,15 @@ import pandas as pd
 
 from keyless.archive import read_archive, write_archive
 from keyless.arrays import check_count
-from keyless.embedding.factor_model import FactorModel
+from keyless.embedding.factor_model import FactorModel, posterior
 from keyless.embedding.joint_model import JointModel
 from keyless.embedding.scales import Scale
 from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, overall
 from keyless.likelihood.pairs import pair_log_ratio
-from keyless.problem import Block
-from keyless.tables import Table, frame_like, name_tables, read_table, with_missingness
+from keyless.tables import Reading, Table, frame_like, name_tables, read_like, with_missingness
+from keyless.tables.saving import pack_table, unpack_table
+from keyless.views import Views
 
 __all__ = ["Links", "TableLink", "load"]
 
@@ -38,10 +39,13 @@ class TableLink:
 
     Attributes:
         permutation: `permutation[i]` is the row that belongs to reference row i, −1 for none.
-        probability: how likely that is right; for −1, how likely it is that there is no partner.
+        probability: how likely that is right; for −1, how likely it is that there is no partner. Where the evidence is
+            uncertain never above ½; where tables are unlinkable, that of a guess.
         margin: log-likelihood ratio, in nats, of the match against the best alternative for that reference row.
         coupling: `coupling[i, j]` is the probability that reference row i and row j are the same entity.
         evidence: whether the table can be linked at all.
+        correlations: canonical correlations between the matched rows of the reference and of the table, falling; none
+            where too few rows are matched.
     """
 
     permutation: IntArray
@@ -49,10 +53,11 @@ class TableLink:
     margin: FloatArray
     coupling: FloatArray
     evidence: Evidence
+    correlations: FloatArray = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True, eq=False)
-class Links:
+class Links(Views):
     """Which row of each table belongs to which row of the reference.
 
     Attributes:
@@ -63,6 +68,7 @@ class Links:
         choices: what was chosen from the data (rank, scales, route, …) and what was set.
         starts: how the starts of the search differed: one record each.
         seed: what the random generator was made from.
+        history: what was reported on the way: records of stage, step, total, objective and seconds.
     """
 
     tables: tuple[Table, ...]
@@ -72,6 +78,7 @@ class Links:
     choices: Mapping[str, Any] = field(default_factory=dict)
     starts: tuple[Mapping[str, Any], ...] = ()
     seed: int | None = None
+    history: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def reference(self) -> str:
@@ -111,12 +118,11 @@ class Links:
             columns["probability"] += link.probability.tolist()
             columns["margin"] += link.margin.tolist()
         labels = [label for table in self.tables[1:] for label in table.row_ids]
-        if isinstance(reference.native, pd.DataFrame) or reference.native is None:
-            frame = pd.DataFrame(columns)
-            if all(isinstance(label, int) for label in labels):
+        if reference.form not in ("frame", "lazy") or isinstance(reference.native, pd.DataFrame):
+            if reference.form != "records" and all(isinstance(label, int) for label in labels):
                 # Whole numbers with gaps stay whole numbers.
-                frame["row_id"] = pd.array(columns["row_id"], dtype="Int64")
-            return frame
+                columns["row_id"] = pd.array(columns["row_id"], dtype="Int64")  # type: ignore[assignment]
+            return frame_like(reference, columns)
         if len({type(label) for label in labels}) > 1:
             # Frames other than pandas' hold one type per column.
             columns["row_id"] = [label if label is None else str(label) for label in columns["row_id"]]
@@ -124,13 +130,38 @@ class Links:
 
     @property
     def completed(self) -> Mapping[str, Any]:
-        """Each table in the caller's kind, rows in reference order, missing entries filled from the joint model."""
+        """Each table in the caller's kind, rows in reference order, missing entries filled from the joint model.
+
+        What was observed is as it was given, of text files the very text of the cell. What was filled is in the unit
+        and type of its column: whole numbers, categories and dates stay such. Columns that are not used for linking
+        are carried along and not filled.
+        """
         return _Lazy({table.name: table for table in self.tables}, self._complete)
 
     @property
+    def filled(self) -> Mapping[str, Any]:
+        """The same kind of tables as `completed`, with True where an entry was filled."""
+        return _Lazy({table.name: table for table in self.tables}, self._mark)
+
+    @property
     def standard_errors(self) -> Mapping[str, FloatArray]:
-        """Standard error of each entry of `completed`, in its unit; 0 where the entry was observed."""
+        """Standard error of each number the tables are made of, in its unit; 0 where it was observed.
+
+        One column per name in `Table.columns`: for arrays and numbers that is the column itself, for a category one
+        per indicator (`"sex=F"`), for a date in days.
+        """
         return _Lazy({table.name: table for table in self.tables}, lambda table: self._filled(table.name)[1].copy())
+
+    @property
+    def factors(self) -> FloatArray:
+        """Factors of the entity of each reference row, from all that its rows say: rows × rank."""
+        blocks = [self._used(table).block for table in self.tables]
+        rows = [self._rows(table.name) for table in self.tables]
+        # Tables that are not linked say nothing about the reference's entities.
+        known = (
+            self.model.entity_information(blocks, rows) if self.model.shared else self.model.information(0, blocks[0])
+        )
+        return np.asarray(posterior(known)[0])
 
     def joined(self) -> Any:
         """Return one wide table: all columns of all tables side by side in reference order, filled in.
@@ -140,17 +171,18 @@ class Links:
         columns: dict[str, Any] = {}
         seen = Counter(str(column) for table in self.tables for column in table.all_columns)
         for table in self.tables:
-            for column, entries in table.filled(self._filled(table.name)[0], self._rows(table.name)).items():
+            for column, entries in table.entries(self._filled(table.name)[0], self._rows(table.name)).items():
                 columns[str(column) if seen[str(column)] == 1 else f"{table.name}.{column}"] = entries
         return frame_like(self.tables[0], columns, index=self.tables[0].index)
 
-    def place(self, rows: Any, *, table: str, candidates: int = 5) -> pd.DataFrame:
+    def place(self, rows: Any, *, table: str, candidates: int = 5, reading: Reading | None = None) -> pd.DataFrame:
         """Place new rows of a known table among the reference's entities.
 
         Args:
-            rows: an array or frame with the columns of that table, in its order.
+            rows: a frame or file with the columns of that table, or an array with its numbers (`Table.columns`).
             table: name of the table.
             candidates: how many reference rows to return for each, at most.
+            reading: how to read a file.
 
         Returns:
             One line per new row and candidate: row, reference_id, probability, the likeliest first. The prior takes a
@@ -160,13 +192,11 @@ class Links:
         if table not in names:
             raise InputError(f"table: must be one of {', '.join(map(repr, names))}; found {table!r}.")
         number = names.index(table)
-        fresh = self._used(read_table(rows, name=table), like=self.tables[number])
-        if fresh.columns != self._used(self.tables[number]).columns and fresh.native is not None:
-            raise InputError(f"rows: must have the columns of {table}, {', '.join(self.tables[number].columns)}.")
-        if fresh.block.shape[1] != len(self.model.scales[number]):
-            raise InputError(
-                f"rows: must have {len(self.model.scales[number])} columns, as {table}; found {fresh.block.shape[1]}."
-            )
+        like = self.tables[number]
+        read = read_like(rows, like=like, reading=reading)
+        if read.block.shape[1] != like.block.shape[1]:
+            raise InputError(f"rows: must have {like.block.shape[1]} columns, as {table}; found {read.block.shape[1]}.")
+        fresh = self._used(read, like=like)
         known = self.model.entity_information(
             [self._used(t).block for t in self.tables], [self._rows(name) for name in names], without=number
         )
@@ -185,12 +215,13 @@ class Links:
             }
         )
 
-    def held_out_score(self, tables: Mapping[str, Any] | Iterable[Any]) -> float:
+    def held_out_score(self, tables: Mapping[str, Any] | Iterable[Any], *, reading: Reading | None = None) -> float:
         """Return R² of the filled entries that are observed in `tables` and were not when linked.
 
         Args:
             tables: tables as they were linked, by name or in order, with more entries observed. Scored on the
                 columns' standard scores, over rows that have a place in the reference.
+            reading: how to read files.
         """
         errors = total = 0.0
         named, names = name_tables(tables), [table.name for table in self.tables]
@@ -200,7 +231,7 @@ class Links:
         for table in self.tables:
             if table.name not in named:
                 continue
-            fuller = read_table(named[table.name], name=table.name).block
+            fuller = read_like(named[table.name], like=table, reading=reading).block
             if fuller.shape != table.block.shape:
                 raise InputError(f"{table.name}: must have shape {table.block.shape}, as linked; found {fuller.shape}.")
             rows = self._rows(table.name)
@@ -218,8 +249,9 @@ class Links:
     def save(self, path: str | Path) -> None:
         """Save the result in one file, to be read by `keyless.load`.
 
-        Tables come back as arrays or pandas frames. Numbers and text come back as they are; other entries of columns
-        that are not numbers, and other row labels, come back as text.
+        Tables come back as what they were, with their types and labels; frames of a library that is not installed then
+        come back as pandas frames. Nothing is pickled: Python objects that are neither text, numbers nor dates come
+        back as text.
         """
         save_links(self, path)
 
@@ -266,6 +298,9 @@ class Links:
     def _complete(self, table: Table) -> Any:
         return table.rebuilt(self._filled(table.name)[0], self._rows(table.name), index=self.tables[0].index)
 
+    def _mark(self, table: Table) -> Any:
+        return table.marked(self._rows(table.name), index=self.tables[0].index)
+
 
 class _Lazy(Mapping[str, Any]):
     """A mapping whose values are made when asked for."""
@@ -289,37 +324,29 @@ class _Lazy(Mapping[str, Any]):
 
 
 _FACTOR_FIELDS = ("loadings", "offsets", "noise", "spread", "shrinkage")
-_LINK_PARTS = ("permutation", "probability", "margin", "coupling")
+_LINK_PARTS = ("permutation", "probability", "margin", "coupling", "correlations")
 _SCALE_FIELDS = ("kind", "sign", "offset", "centre", "spread", "lowest")
 
 
 def save_links(links: Links, path: str | Path) -> None:
-    """Write links as JSON and plain arrays."""
+    """Write links as JSON, plain arrays and frames in Arrow's format."""
     arrays: dict[str, Any] = {f"model.{name}": getattr(links.model.factors, name) for name in _FACTOR_FIELDS}
+    files: dict[str, bytes] = {}
     tables = []
     for t, (table, scales) in enumerate(zip(links.tables, links.model.scales, strict=True)):
-        arrays[f"{t}.values"], arrays[f"{t}.mask"] = table.block.values, table.block.mask
+        document, own_arrays, own_files = pack_table(table)
+        arrays |= {f"{t}.{name}": array for name, array in own_arrays.items()}
+        files |= {f"{t}.{name}": content for name, content in own_files.items()}
         for k, scale in enumerate(scales):
             if scale.knots is not None:
                 arrays[f"{t}.knots.{k}"] = np.stack(scale.knots)
-        tables.append(
-            {
-                "name": table.name,
-                "columns": table.columns,
-                "row_ids": [_json(label) for label in table.row_ids],
-                "frame": table.native is not None,
-                "indexed": table.indexed,
-                "left_out": table.left_out,
-                "labels": [_json(label) for label in table.all_columns],
-                "others": {name: [_json(entry) for entry in table.column(name)] for name in table.left_out},
-                "scales": [{name: getattr(scale, name) for name in _SCALE_FIELDS} for scale in scales],
-            }
-        )
+        document["scales"] = [{name: getattr(scale, name) for name in _SCALE_FIELDS} for scale in scales]
+        tables.append(document)
     found = {}
     for t, (name, link) in enumerate(links.found.items(), start=1):
         arrays |= {f"{t}.{part}": getattr(link, part) for part in _LINK_PARTS}
         found[name] = vars(link.evidence) | {"null_scores": list(link.evidence.null_scores)}
-    document = {
+    whole = {
         "tables": tables,
         "evidence": found,
         "shared": links.model.shared,
@@ -327,8 +354,9 @@ def save_links(links: Links, path: str | Path) -> None:
         "choices": dict(links.choices),
         "starts": [dict(start) for start in links.starts],
         "seed": links.seed,
+        "history": [dict(record) for record in links.history],
     }
-    write_archive(path, document, arrays)
+    write_archive(path, whole, arrays, files)
 
 
 def load(path: str | Path) -> Links:
@@ -337,29 +365,19 @@ def load(path: str | Path) -> Links:
     Args:
         path: the file.
     """
-    document, arrays = read_archive(path)
+    document, arrays, files = read_archive(path)
     try:
-        return _rebuilt(document, arrays)
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        return _rebuilt(document, arrays, files)
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError, StopIteration) as error:
         raise InputError(
             f"{path}: must be a saved keyless result; a part of it is missing or wrong ({error})."
         ) from error
 
 
-def _rebuilt(document: dict[str, Any], arrays: dict[str, Any]) -> Links:
+def _rebuilt(document: dict[str, Any], arrays: dict[str, Any], files: dict[str, bytes]) -> Links:
     tables, scales = [], []
     for t, entry in enumerate(document["tables"]):
-        block = Block(
-            arrays[f"{t}.values"], arrays[f"{t}.mask"], entry["name"], tuple(entry["columns"]), tuple(entry["row_ids"])
-        )
-        native = None
-        if entry["frame"]:
-            numbers = dict(zip(entry["columns"], np.where(block.mask, block.values, np.nan).T, strict=True))
-            known = numbers | entry["others"]
-            native = pd.DataFrame({label: known[str(label)] for label in entry["labels"]})
-            if entry["indexed"]:
-                native.index = pd.Index(entry["row_ids"])
-        tables.append(Table(block, native, tuple(entry["left_out"]), entry["indexed"]))
+        tables.append(unpack_table(entry, _own(arrays, t), _own(files, t)))
         scales.append(
             tuple(
                 Scale(**scale, knots=tuple(arrays[f"{t}.knots.{k}"]) if f"{t}.knots.{k}" in arrays else None)
@@ -380,15 +398,14 @@ def _rebuilt(document: dict[str, Any], arrays: dict[str, Any]) -> Links:
         choices=document["choices"],
         starts=tuple(start | {"pair": _tuples(start["pair"])} for start in document["starts"]),
         seed=document["seed"],
+        history=tuple(document["history"]),
     )
 
 
-def _json(label: Any) -> Any:
-    """A label or entry as JSON keeps it: numbers, text and missing stay, anything else becomes text."""
-    plain = label.item() if isinstance(label, np.generic) else label
-    if plain is None or plain is pd.NA or plain is pd.NaT:
-        return None
-    return plain if isinstance(plain, (int, float, str)) else str(plain)
+def _own(parts: Mapping[str, Any], table: int) -> dict[str, Any]:
+    """The parts of one table, by their own names."""
+    prefix = f"{table}."
+    return {name.removeprefix(prefix): part for name, part in parts.items() if name.startswith(prefix)}
 
 
 def _tuples(value: Any) -> Any:

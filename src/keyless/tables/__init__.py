@@ -1,0 +1,28 @@
+"""Tables as users have them ↔ blocks, and exactly back. NaN means missing here, and only here."""
+
+from keyless.tables.annotating import to_anndata
+from keyless.tables.files import stem
+from keyless.tables.memory import available_memory, in_words, memory_needed
+from keyless.tables.naming import name_tables, to_block, to_problem
+from keyless.tables.read import read_like, read_table, read_tables
+from keyless.tables.reading import ColumnUse, Reading
+from keyless.tables.table import Table, frame_like, with_missingness
+
+__all__ = [
+    "ColumnUse",
+    "Reading",
+    "Table",
+    "available_memory",
+    "frame_like",
+    "in_words",
+    "memory_needed",
+    "name_tables",
+    "read_like",
+    "read_table",
+    "read_tables",
+    "stem",
+    "to_anndata",
+    "to_block",
+    "to_problem",
+    "with_missingness",
+]

@@ -1,0 +1,177 @@
+"""Text cells ↔ numbers and dates. One grammar for all files, so that no reader's habits leak."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["DATES", "Cells", "date_format", "days_of", "written_dates", "written_numbers"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+_EXPONENT = r"([eE][+-]?\d+)?$"
+_NUMBER = {mark: rf"^[+-]?(\d+{shown}?\d*|{shown}\d+)" + _EXPONENT for mark, shown in ((".", r"\."), (",", ","))}
+_INTEGER = r"^[+-]?\d+$"
+_PADDED = r"^0\d+$"
+_THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
+_INFINITY = r"(?i)^[+-]?inf(inity)?$"
+
+_DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y")
+_TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f")
+DATES = (*_DAYS, *(f"{day}{gap}{time}" for day in _DAYS for gap in (" ", "T") for time in _TIMES))
+"""Dates that are recognised in text."""
+
+_LOOKS_LIKE_DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}(:\d{2}(\.\d{1,9})?)?)?$"
+
+DAY = 86_400_000_000
+"""Microseconds of a day: dates are counted in days."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A column of text cells.
+
+    Attributes:
+        cells: the cells as they are.
+        markers: cells that mean missing.
+    """
+
+    cells: Any
+    markers: Sequence[str] = ()
+
+    @cached_property
+    def text(self) -> Any:
+        """The cells without the spaces around them."""
+        return pc.utf8_trim_whitespace(self.cells)
+
+    @cached_property
+    def missing(self) -> BoolArray:
+        """True where a cell means missing."""
+        empty = pc.is_null(self.cells)
+        if self.markers:
+            marks = pa.array([marker.strip() for marker in self.markers], type=self.text.type)
+            empty = pc.or_(empty, pc.is_in(self.text, value_set=marks))
+        return np.asarray(empty, dtype=bool)
+
+    @cached_property
+    def observed(self) -> Any:
+        """The cells that are not missing, without the spaces around them."""
+        return self.text.filter(pa.array(~self.missing))
+
+    @property
+    def constant(self) -> bool:
+        """Whether several cells are observed and all are the same text."""
+        return len(self.observed) > 1 and pc.count_distinct(self.observed).as_py() == 1
+
+    def match(self, pattern: str) -> BoolArray:
+        """Tell which observed cells match."""
+        return np.asarray(pc.match_substring_regex(self.observed, pattern), dtype=bool)
+
+    def are_numbers(self, decimal: str) -> BoolArray:
+        """Tell which observed cells are numbers."""
+        return self.match(_NUMBER[decimal])
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether all observed cells are whole numbers."""
+        return bool(self.match(_INTEGER).all())
+
+    def are_infinite(self) -> BoolArray:
+        """Tell which observed cells are infinities."""
+        return self.match(_INFINITY)
+
+    @property
+    def padded(self) -> bool:
+        """Whether there are whole numbers with zeros in front, as ids have them."""
+        return self.whole and bool(self.match(_PADDED).any())
+
+    @property
+    def ambiguous_commas(self) -> bool:
+        """Whether every comma may as well divide thousands."""
+        with_comma = self.match(",")
+        return bool((self.match(_THOUSANDS) == with_comma).all())
+
+    def numbers(self, decimal: str) -> FloatArray:
+        """Return the numbers, NaN where missing; every observed cell must be one."""
+        text = pc.replace_substring_regex(self.observed, pattern=r"^\+", replacement="")
+        if decimal != ".":
+            text = pc.replace_substring(text, pattern=decimal, replacement=".")
+        values = np.full(len(self.missing), np.nan)
+        values[~self.missing] = np.asarray(pc.cast(text, pa.float64()))
+        return values
+
+    def decimals(self, decimal: str) -> int | None:
+        """Return how many decimals the numbers show at most; None where they have exponents."""
+        if self.match("[eE]").any():
+            return None
+        after = pc.replace_substring_regex(self.observed, pattern=rf"^[^{decimal}]*[{decimal}]?", replacement="")
+        return int(pc.max(pc.utf8_length(after)).as_py() or 0)
+
+    def width(self) -> int:
+        """Return how many digits the whole numbers are padded to; 0 where they are not."""
+        lengths = pc.unique(pc.utf8_length(self.observed)).to_pylist()
+        return int(lengths[0]) if len(lengths) == 1 and self.padded else 0
+
+    def entries(self) -> list[str | None]:
+        """Return the cells without the spaces around them, None where missing."""
+        entries: list[str | None] = pc.if_else(pa.array(self.missing), None, self.text).to_pylist()
+        return entries
+
+
+def date_format(cells: Cells) -> tuple[str, ...]:
+    """Return the formats of `DATES` that every observed cell has; several where day and month cannot be told apart."""
+    if not len(cells.observed) or not cells.match(_LOOKS_LIKE_DATE).all():
+        return ()
+    texts = pd.Series(pc.unique(cells.observed).to_pylist(), dtype=object)
+    forms = DATES
+    # A few cells rule out nearly all formats.
+    for some in (texts.head(20), texts):
+        forms = tuple(form for form in forms if pd.to_datetime(some, format=form, errors="coerce").notna().all())
+    return forms
+
+
+def days_of(cells: Cells, form: str) -> FloatArray:
+    """Return dates as days since 1970, NaN where missing or not of that format."""
+    texts = pd.Series(cells.entries(), dtype=object)
+    return in_days(pd.to_datetime(texts, format=form, errors="coerce").to_numpy())
+
+
+def in_days(times: np.ndarray[Any, np.dtype[Any]]) -> FloatArray:
+    """Return numpy times as days since 1970, NaN for NaT."""
+    fine = times.astype("datetime64[us]")
+    days = fine.astype(np.int64) / DAY
+    return np.where(np.isnat(fine), np.nan, days)
+
+
+def written_dates(days: FloatArray, form: str) -> list[str]:
+    """Return days since 1970 as text."""
+    step = DAY if form in _DAYS else 1_000_000 * (60 if form.endswith("%M") else 1)
+    moments = (np.round(days * DAY / step) * step).astype(np.int64)
+    return list(pd.to_datetime(moments, unit="us").strftime(form))
+
+
+def written_numbers(values: FloatArray, *, decimals: int | None, decimal: str, width: int) -> list[str]:
+    """Return numbers as text.
+
+    Args:
+        values: the numbers.
+        decimals: how many decimals to show; None: six digits, with an exponent where that is shorter.
+        decimal: the decimal mark.
+        width: how many characters whole numbers are padded to.
+    """
+    if decimals is None:
+        texts = [f"{value:.6g}" for value in values]
+    else:
+        # Adding 0 turns −0 into 0.
+        texts = [f"{value:.{decimals}f}" for value in np.round(values, decimals) + 0.0]
+    if width:
+        texts = [text.zfill(width) for text in texts]
+    return texts if decimal == "." else [text.replace(".", decimal) for text in texts]

@@ -1,0 +1,196 @@
+"""One column of a frame: its entries as Python values, numbers, days, text and levels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from keyless.errors import InputError
+from keyless.tables.cells import DAY, Cells, in_days
+
+__all__ = ["Coding", "Column", "family", "levels_in_order"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How entries of a column become numbers and numbers entries. Plain values only, so that it can be saved.
+
+    Attributes:
+        text: whether entries are text that is read.
+        decimal: decimal mark of numbers in text.
+        decimals: how many decimals to write; None: as many as needed.
+        width: how many digits whole numbers in text are padded to.
+        form: of dates in text, their format; of others, the step they are rounded to, "D" or "us".
+        exemplars: for each level, a row that has it.
+        marks: for levels in order, the number each stands for; empty for levels with indicators.
+        pooled: whether the last level stands for all others.
+    """
+
+    text: bool = False
+    decimal: str = "."
+    decimals: int | None = None
+    width: int = 0
+    form: str | None = None
+    exemplars: tuple[int, ...] = ()
+    marks: tuple[float, ...] = ()
+    pooled: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column of a frame.
+
+    Attributes:
+        name: its name as text.
+        series: its entries.
+        where: the table, as messages name it.
+        is_file: whether entries are cells of a text file.
+        markers: cells that mean missing.
+        decimal: decimal mark of numbers in text.
+        line: gives the line of a row, for messages about files; None where it is not known.
+    """
+
+    name: str
+    series: Any
+    where: str
+    is_file: bool = False
+    markers: tuple[str, ...] = ()
+    decimal: str = "."
+    line: Callable[[int], int | None] = field(default=lambda _row: None, repr=False)
+
+    @cached_property
+    def family(self) -> str:
+        """What kind of entries it has, from their type."""
+        return "cells" if self.is_file else family(self.series)
+
+    @cached_property
+    def cells(self) -> Cells:
+        """The entries as text."""
+        native = self.series.to_native()
+        if not self.is_file and self.family != "text":
+            native = [None if entry is None else str(entry) for entry in self.entries]
+        text = pa.chunked_array(native) if isinstance(native, pa.ChunkedArray) else _arrow(native)
+        return Cells(text.cast(pa.large_string()), self.markers)
+
+    @cached_property
+    def entries(self) -> list[Any]:
+        """The entries as Python values, None where missing; cells without the spaces around them."""
+        if self.is_file:
+            return list(self.cells.entries())
+        return [None if _is_missing(entry) else entry for entry in self.series.to_list()]
+
+    @cached_property
+    def numbers(self) -> FloatArray:
+        """The entries as numbers, NaN where missing; for numbers and booleans."""
+        return _numbers(self.series)
+
+    @cached_property
+    def days(self) -> FloatArray:
+        """The entries as days (since 1970 for dates), NaN where missing; for dates and durations."""
+        return _days(self.series, self.family)
+
+    @cached_property
+    def levels(self) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[Any]]:
+        """For each row the number of its level, −1 where missing; and the levels."""
+        numbers: dict[Any, int] = {}
+        try:
+            codes = [-1 if e is None else numbers.setdefault(e, len(numbers)) for e in self.entries]
+        except TypeError:
+            return np.full(len(self.entries), -1), []
+        return np.asarray(codes, dtype=np.int64), list(numbers)
+
+    def refuse(self, row: int, problem: str, advice: str) -> InputError:
+        """Return an error about one entry."""
+        line = self.line(row)
+        place = "" if line is None else f" (line {line} of the file)"
+        return InputError(f"{self.where}, column {self.name!r}, row {row}: {problem}{place}. {advice}")
+
+
+def _arrow(native: Any) -> Any:
+    made = pa.array(native, type=None if len(native) else pa.string(), from_pandas=True)
+    return made.cast(pa.string()) if pa.types.is_null(made.type) else made
+
+
+def family(series: Any) -> str:
+    """Return what kind of entries a series has, from its type."""
+    dtype = series.dtype
+    if dtype == nw.Boolean:
+        return "boolean"
+    if dtype.is_numeric():
+        return "integer" if dtype.is_integer() else "number"
+    for kinds, name in (
+        ((nw.String,), "text"),
+        ((nw.Date, nw.Datetime), "date"),
+        ((nw.Duration,), "duration"),
+    ):
+        if any(dtype == kind for kind in kinds):
+            return name
+    if dtype in (nw.Categorical, nw.Enum):
+        return "ordered" if levels_in_order(series) is not None else "category"
+    if isinstance(series.to_native(), pd.Series):
+        # Python objects in a frame of pandas: what they are says their kind.
+        inferred = pd.api.types.infer_dtype(series.to_native(), skipna=True)
+        return {
+            "string": "text",
+            "boolean": "boolean",
+            "integer": "integer",
+            "floating": "number",
+            "mixed-integer-float": "number",
+            "decimal": "number",
+            "date": "date",
+            "datetime": "date",
+            "timedelta": "duration",
+            "empty": "empty",
+        }.get(inferred, "other")
+    return "other"
+
+
+def levels_in_order(series: Any) -> list[Any] | None:
+    """Return the levels of ordered categories, lowest first; None where they have no order."""
+    native = series.to_native()
+    if isinstance(native, pd.Series):
+        dtype = native.dtype
+        return list(dtype.categories) if isinstance(dtype, pd.CategoricalDtype) and dtype.ordered else None
+    if isinstance(native, pa.ChunkedArray) and native.type.ordered and native.num_chunks:
+        return list(native.unify_dictionaries().chunk(0).dictionary.to_pylist())
+    return None
+
+
+def _is_missing(entry: Any) -> bool:
+    return entry is None or entry is pd.NA or entry is pd.NaT or (isinstance(entry, float) and np.isnan(entry))
+
+
+def _numbers(series: Any) -> FloatArray:
+    native = series.to_native()
+    if isinstance(native, pd.Series):
+        return native.to_numpy(dtype=np.float64, na_value=np.nan)
+    try:
+        if series.dtype == nw.Boolean:
+            series = series.cast(nw.Int8)
+        return np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        # Whole numbers beyond 2⁵³ are rounded here; what is observed comes back from the frame itself.
+        return np.array([np.nan if e is None else float(e) for e in series.to_list()], dtype=np.float64)
+
+
+def _days(series: Any, kind: str) -> FloatArray:
+    native = series.to_native()
+    if isinstance(native, pd.Series):
+        if kind == "duration":
+            spans = pd.to_timedelta(native.astype(object)).to_numpy().astype("timedelta64[us]")
+            return np.where(np.isnat(spans), np.nan, spans.astype(np.int64) / DAY)
+        return in_days(pd.to_datetime(native.astype(object), utc=True).dt.tz_localize(None).to_numpy())
+    times = np.asarray(series.to_numpy())
+    if kind == "duration":
+        spans = times.astype("timedelta64[us]")
+        return np.where(np.isnat(spans), np.nan, spans.astype(np.int64) / DAY)
+    return in_days(times)

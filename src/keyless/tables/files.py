@@ -1,0 +1,464 @@
+"""Files ↔ frames: CSV and TSV as text, cell by cell, and Parquet; compressed or not; a path or standard input."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from keyless.errors import InputError
+from keyless.tables.memory import check_memory, in_words
+from keyless.tables.reading import Reading, shown
+
+__all__ = ["STDIN", "File", "Text", "file_name", "open_file", "read_parquet", "read_text", "stem"]
+
+STDIN = "-"
+_SEPARATORS: dict[str, str | None] = {".csv": None, ".txt": None, ".tsv": "\t", ".tab": "\t"}
+_PARQUET = (".parquet", ".pq")
+_MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
+_CHUNK = 2**20
+
+
+def _zstd(stream: BinaryIO) -> Any:
+    """Open with Arrow, which has it on every Python."""
+    return pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd")
+
+
+_OPENERS: dict[str, Callable[[BinaryIO], Any]] = {
+    ".gz": lambda stream: gzip.GzipFile(fileobj=stream, mode="rb"),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zst": _zstd,
+}
+
+
+def file_name(path: str | Path) -> str:
+    """Return a file as messages name it: in one line, without its folders."""
+    if str(path) == STDIN:
+        return "standard input"
+    return " ".join(Path(path).name.split()) or str(path)
+
+
+def stem(path: str | Path) -> str:
+    """Return what a table read from a file is called: its name without endings."""
+    if str(path) == STDIN:
+        return "stdin"
+    name, _ = _split(Path(path).name, _OPENERS)
+    name, _ = _split(name, [*_SEPARATORS, *_PARQUET])
+    return name or "table"
+
+
+@dataclass(frozen=True, eq=False)
+class File:
+    """A file that can be opened again and again.
+
+    Attributes:
+        where: as messages name it.
+        path: None for standard input.
+        parquet: whether it is Parquet, rather than text.
+        compression: how it is compressed, by file ending.
+        separator: between cells; None: by what the first line has.
+        spool: what was read from standard input.
+    """
+
+    where: str
+    path: Path | None
+    parquet: bool
+    compression: str | None
+    separator: str | None = None
+    spool: Any = field(default=None, repr=False)
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """Open it from the start, and say so when it cannot be read."""
+        try:
+            if self.path is None:
+                self.spool.seek(0)
+                yield self._opened(self.spool)
+            else:
+                with self.path.open("rb") as stream:
+                    yield self._opened(stream)
+        except FileNotFoundError as error:
+            raise InputError(
+                f"{self.where}: must be a file; there is none at {shown(self.path, limit=200)}."
+            ) from error
+        except IsADirectoryError as error:
+            raise InputError(f"{self.where}: must be a file; it is a folder. Name the files in it.") from error
+        except PermissionError as error:
+            raise InputError(
+                f"{self.where}: must be readable; permission is denied. Change who may read it."
+            ) from error
+        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+            raise self.damaged(error) from error
+        except OSError as error:
+            if self.compression is not None:
+                raise self.damaged(error) from error
+            raise InputError(f"{self.where}: must be readable; {error.strerror or error}.") from error
+
+    def _opened(self, stream: BinaryIO) -> Any:
+        return stream if self.compression is None else _OPENERS[self.compression](stream)
+
+    def damaged(self, error: Exception) -> InputError:
+        """Return an error about what cannot be unpacked."""
+        return InputError(
+            f"{self.where}: must be a whole file compressed as {self.compression or 'its name says'}; it is damaged or "
+            f"something else ({error})."
+        )
+
+
+def open_file(path: str | Path, *, max_memory: int | None = None) -> File:
+    """Return the file at a path, or standard input for `-`.
+
+    Args:
+        path: where it is.
+        max_memory: bytes that standard input may have; None: what the machine has available.
+    """
+    where = file_name(path)
+    if str(path) == STDIN:
+        spool = _drained(sys.stdin.buffer, max_memory)
+        start = spool.read(8)
+        compression = next((ending for magic, ending in _MAGIC.items() if start.startswith(magic)), None)
+        plain = File(where, None, False, compression, spool=spool)
+        with plain.open() as stream:
+            parquet = stream.read(4) == b"PAR1"
+        return File(where, None, parquet, compression, spool=spool)
+    target = Path(path)
+    rest, compression = _split(target.name, _OPENERS)
+    _, ending = _split(rest, [*_SEPARATORS, *_PARQUET])
+    if target.is_dir():
+        raise InputError(f"{where}: must be a file; it is a folder. Name the files in it.")
+    if not target.exists():
+        raise InputError(f"{where}: must be a file; there is none at {shown(path)}.")
+    if ending is None:
+        known = ", ".join([*_SEPARATORS, *_PARQUET])
+        raise InputError(
+            f"{where}: must end in one of {known}, and may be compressed ({', '.join(_OPENERS)}); "
+            f"found {shown(target.suffix)}. Rename or convert it."
+        )
+    return File(where, target, ending in _PARQUET, compression, _SEPARATORS.get(ending))
+
+
+def _split(name: str, endings: Iterable[str]) -> tuple[str, str | None]:
+    """Return a name without one of the endings, and the ending."""
+    ending = next((ending for ending in endings if name.lower().endswith(ending)), None)
+    return (name, None) if ending is None else (name[: -len(ending)], ending)
+
+
+def _drained(stream: BinaryIO, max_memory: int | None) -> io.BytesIO:
+    """Return all of a stream that can be read once only."""
+    spool = io.BytesIO()
+    while chunk := stream.read(16 * _CHUNK):
+        spool.write(chunk)
+        size = spool.tell()
+        check_memory(3 * size, max_memory=max_memory, where="standard input", what=f"{in_words(size)} of text")
+    spool.seek(0)
+    return spool
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """A text file as cells.
+
+    Attributes:
+        frame: one column of text per column; cells exactly as they are.
+        notes: what there is to say about how it was read.
+        line: gives the line a row starts in.
+    """
+
+    frame: pd.DataFrame
+    notes: tuple[str, ...]
+    line: Callable[[int], int | None]
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """What one pass over a text file says about it."""
+
+    size: int
+    lines: int
+    longest: int
+    encoding: str
+    notes: tuple[str, ...]
+    head: str
+    tail: bytes
+
+
+def read_text(file: File, reading: Reading) -> Text:
+    """Read all cells of a CSV or TSV file as text.
+
+    Args:
+        file: the file.
+        reading: encoding, limits.
+    """
+    scan = _scanned(file, reading)
+    notes = list(scan.notes)
+    separator = file.separator
+    if separator is None:
+        separator = _separator(scan.head)
+        if separator != ",":
+            notes.append(f"cells are separated by {separator!r}")
+    width = _width(file, scan, separator)
+    check_memory(
+        # Cells as text with their places, numbers, and which are observed.
+        2 * scan.size + max(scan.lines - 1, 0) * width * (8 + 8 + 1),
+        max_memory=reading.max_memory,
+        where=file.where,
+        what=f"a table of {max(scan.lines - 1, 0)} × {width} cells",
+    )
+    table = _batches(file, scan, separator, [f"f{k}" for k in range(width)])
+    names = [str(table.column(k)[0].as_py()) for k in range(width)]
+    _check_names(names, file.where)
+    if table.num_rows < 2:
+        raise InputError(f"{file.where}: must have rows below the line of column names; found none.")
+    if width > 1 and all(re.fullmatch(r"[+-]?\d+([.,]\d+)?", name.strip()) for name in names):
+        notes.append("the first line is taken for column names, though all of them are numbers")
+    last = str(table.column(width - 1)[-1].as_py())
+    if "\n" in last and not scan.tail.rstrip(b"\r\n\0 ").endswith(b'"'):
+        # The parser takes the end of the file for the end of the quote, and rows for text.
+        raise _unclosed(file, _line(file, scan.encoding, table.num_rows - 1, skip_blank=width > 1))
+    table = table.slice(1)
+    columns = {name: pd.arrays.ArrowStringArray(table.column(k)) for k, name in enumerate(names)}
+    blank = width > 1
+    return Text(pd.DataFrame(columns), tuple(notes), lambda row: _line(file, scan.encoding, row + 1, skip_blank=blank))
+
+
+def _scanned(file: File, reading: Reading) -> _Scan:
+    """Look at every byte once: encoding, lines, the longest of them."""
+    size = lines = longest = current = 0
+    start = tail = b""
+    checker = _Encoding(file.where, reading.encoding)
+    with file.open() as stream:
+        while chunk := stream.read(_CHUNK):
+            size += len(chunk)
+            tail = tail[-64:] + chunk[-64:]
+            if len(start) < _CHUNK:
+                start += chunk
+            pieces = chunk.split(b"\n")
+            longest = max(longest, current + len(pieces[0]), *map(len, pieces[1:]))
+            current = len(pieces[-1]) + (current if len(pieces) == 1 else 0)
+            if longest > reading.max_line:
+                before = next((k for k, piece in enumerate(pieces) if len(piece) > reading.max_line), 0)
+                raise InputError(
+                    f"{file.where}, line {lines + before + 1}: must be at most {in_words(reading.max_line)} long; "
+                    "it is longer. Raise max_line if the table is that wide."
+                )
+            checker.feed(pieces, lines)
+            lines += len(pieces) - 1
+    if not start.strip():
+        raise InputError(f"{file.where}: must be a table with column names in the first line; it is empty.")
+    encoding, notes = checker.verdict()
+    head = start.decode(encoding, errors="replace").lstrip("\ufeff")
+    return _Scan(size, lines + bool(current), longest, encoding, notes, head, tail)
+
+
+class _Encoding:
+    """Tell UTF-8 from latin-1, and refuse a mixture and what is no text."""
+
+    def __init__(self, where: str, given: str | None) -> None:
+        self.where, self.given = where, given
+        self.rest = b""
+        self.first = True
+        self.wide: str | None = None
+        self.utf8: int | None = None
+        self.other: int | None = None
+
+    def feed(self, pieces: list[bytes], lines: int) -> None:
+        if self.first:
+            self.first = False
+            if pieces[0].startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                self.wide = "utf-16"
+        if self.given is not None or self.wide is not None:
+            return
+        whole = [self.rest + pieces[0], *pieces[1:]]
+        self.rest = whole.pop()
+        for number, line in enumerate(whole, start=lines + 1):
+            self._look(line, number)
+        self.last = lines + len(whole) + 1
+
+    def _look(self, line: bytes, number: int) -> None:
+        if b"\0" in line:
+            raise InputError(f"{self.where}, line {number}: must be text; found a zero byte. It is another format.")
+        if line.isascii() or line.removeprefix(codecs.BOM_UTF8).isascii():
+            return
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError:
+            self.other = self.other or number
+        else:
+            self.utf8 = self.utf8 or number
+
+    def verdict(self) -> tuple[str, tuple[str, ...]]:
+        if self.given is not None:
+            return self.given, ()
+        if self.wide is not None:
+            return self.wide, ("encoded as UTF-16",)
+        self._look(self.rest, self.last)
+        if self.other is None:
+            return "utf-8", ()
+        if self.utf8 is not None:
+            raise InputError(
+                f"{self.where}: must be in one encoding; line {self.utf8} is UTF-8 and line {self.other} is not. "
+                "Save it in one, or name the one to use with --encoding latin-1."
+            )
+        return "latin-1", (f"line {self.other} is not UTF-8: read as latin-1; name another with --encoding",)
+
+
+def _separator(head: str) -> str:
+    """Return what separates the names in the first line that is not empty."""
+    first = next((line for line in head.splitlines() if line.strip()), "")
+    bare = re.sub(r'"[^"]*"', "", first)
+    return max(",;\t|", key=bare.count) if any(mark in bare for mark in ",;\t|") else ","
+
+
+def _options(scan: _Scan, separator: str, width: int | None) -> dict[str, Any]:
+    return {
+        "read_options": pacsv.ReadOptions(
+            use_threads=False,
+            # A record must fit in a block, also one of several lines.
+            block_size=min(max(4 * scan.longest + 64, 16 * _CHUNK), max(2 * scan.size, _CHUNK), 2**31 - 1),
+            autogenerate_column_names=True,
+            encoding=scan.encoding,
+        ),
+        "parse_options": pacsv.ParseOptions(
+            delimiter=separator,
+            newlines_in_values=True,
+            # In a table of one column an empty line is an empty cell.
+            ignore_empty_lines=width != 1,
+        ),
+    }
+
+
+def _width(file: File, scan: _Scan, separator: str) -> int:
+    with file.open() as stream, _reported(file, None, scan):
+        options = _options(scan, separator, None)
+        return len(pacsv.open_csv(stream, **_tolerant(options)).schema.names)
+
+
+def _tolerant(options: dict[str, Any]) -> dict[str, Any]:
+    options["parse_options"].invalid_row_handler = lambda _row: "skip"
+    return options
+
+
+def _batches(file: File, scan: _Scan, separator: str, names: list[str]) -> pa.Table:
+    options = _options(scan, separator, len(names))
+    ragged: list[Any] = []
+
+    def found(row: Any) -> str:
+        ragged.append((row.number, row.expected_columns, row.actual_columns))
+        return "error"
+
+    options["parse_options"].invalid_row_handler = found
+    types = dict.fromkeys(names, pa.large_string())
+    convert = pacsv.ConvertOptions(column_types=types, strings_can_be_null=False, null_values=[])
+    with file.open() as stream, _reported(file, ragged, scan):
+        reader = pacsv.open_csv(stream, convert_options=convert, **options)
+        return pa.Table.from_batches(list(reader), schema=reader.schema)
+
+
+@contextmanager
+def _reported(file: File, ragged: list[Any] | None, scan: _Scan) -> Iterator[None]:
+    """Say what the parser found in the words of this project."""
+    try:
+        yield
+    except UnicodeError as error:
+        raise InputError(
+            f"{file.where}: must be text in {scan.encoding}; it is not ({error}). Name another with --encoding."
+        ) from error
+    except pa.ArrowException as error:
+        if ragged:
+            number, expected, actual = ragged[0]
+            line = None if number is None else _line(file, scan.encoding, number - 1, skip_blank=expected > 1)
+            place = "a line" if line is None else f"line {line}"
+            raise InputError(
+                f"{file.where}, {place}: must have {expected} cells, as the first line; found {actual}. "
+                "Quote cells that hold the separator, or mend the line."
+            ) from error
+        if "straddling" in str(error):
+            raise _unclosed(file, None) from error
+        raise InputError(f"{file.where}: must be a table of cells; it cannot be read ({error}).") from error
+
+
+def _unclosed(file: File, line: int | None) -> InputError:
+    place = file.where if line is None else f"{file.where}, line {line}"
+    return InputError(f"{place}: must close every quote; a quoted cell never ends. Look for a stray quote.")
+
+
+def _line(file: File, encoding: str, record: int, *, skip_blank: bool) -> int | None:
+    """Return the line a record starts in; records may span lines, and empty lines are none."""
+    quotes, seen = 0, -1
+    start: int | None = None
+    with file.open() as stream:
+        text = io.TextIOWrapper(stream, encoding, errors="replace")
+        for number, line in enumerate(text, start=1):
+            if quotes % 2 == 0 and not (skip_blank and not line.strip("\r\n")):
+                seen += 1
+                if seen == record:
+                    start = number
+                    break
+            quotes += line.count('"')
+        text.detach()
+    return start
+
+
+def _check_names(names: list[str], where: str) -> None:
+    places: dict[str, int] = {}
+    for number, name in enumerate(names, start=1):
+        if name in places:
+            raise InputError(
+                f"{where}: must have different column names; {shown(name)} is the name of columns {places[name]} and "
+                f"{number}. Rename one."
+            )
+        places[name] = number
+
+
+# --- Parquet ---------------------------------------------------------------------------------------------------------
+
+_NULLABLE = {
+    pa.bool_(): pd.BooleanDtype(),
+    **{getattr(pa, f"int{bits}")(): getattr(pd, f"Int{bits}Dtype")() for bits in (8, 16, 32, 64)},
+    **{getattr(pa, f"uint{bits}")(): getattr(pd, f"UInt{bits}Dtype")() for bits in (8, 16, 32, 64)},
+    pa.date32(): pd.ArrowDtype(pa.date32()),
+}
+
+
+def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
+    """Read a Parquet file; whole numbers stay such where some are missing."""
+    with file.open() as stream:
+        try:
+            source = pa.BufferReader(stream.read()) if file.path is None or file.compression else stream
+            parquet = pq.ParquetFile(source)
+            rows, width = parquet.metadata.num_rows, parquet.metadata.num_columns
+            groups = range(parquet.metadata.num_row_groups)
+            size = sum(parquet.metadata.row_group(group).total_byte_size for group in groups)
+            check_memory(
+                2 * size + rows * width * 17,
+                max_memory=reading.max_memory,
+                where=file.where,
+                what=f"a table of {rows} × {width} entries",
+            )
+            table = pa.Table.from_batches(parquet.iter_batches(), schema=parquet.schema_arrow)
+        except pa.ArrowException as error:
+            raise InputError(f"{file.where}: must be a Parquet file; it is damaged or something else.") from error
+    _check_names(table.column_names, file.where)
+    if not table.num_rows:
+        raise InputError(f"{file.where}: must have rows; found none.")
+    frame: pd.DataFrame = table.to_pandas(types_mapper=_NULLABLE.get)
+    return frame

@@ -1,0 +1,209 @@
+"""Frames of any library: take rows of a column, put in what was filled, build a frame of the caller's kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from keyless.tables.cells import DAY, written_dates, written_numbers
+from keyless.tables.columns import Coding
+from keyless.tables.reading import ColumnUse
+
+__all__ = ["build", "from_records", "taken", "to_records"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+_PER_DAY = {"s": DAY // 1_000_000, "ms": DAY // 1000, "us": DAY, "ns": DAY * 1000}
+
+
+def taken(
+    frame: Any, label: Any, rows: IntArray, *, use: ColumnUse | None = None, values: Any = None, observed: Any = None
+) -> Any:
+    """Return entries of one column in a new order, what is not observed filled.
+
+    Args:
+        frame: a pandas frame, or a narwhals frame of another library.
+        label: the column.
+        rows: row of the frame for each row of the result, −1 for none.
+        use: what the column counts as; None: nothing is filled.
+        values: numbers of the block's columns that were made of it, for each row of the result.
+        observed: True where the entry of that row is observed.
+
+    Returns:
+        A pandas series or a narwhals series of the frame's library.
+    """
+    if use is None or use.coding is None or observed.all():
+        return _gathered(frame, label, rows)
+    # What is filled with a level that occurs is taken from a row that has it, and so has its exact type.
+    index = np.where(observed, rows, 0)
+    gaps = np.flatnonzero(~observed)
+    coding: Coding = use.coding
+    if coding.exemplars:
+        index[gaps] = np.asarray(coding.exemplars)[nearest_level(coding, values[gaps])]
+        return _gathered(frame, label, index)
+    numbers = values[gaps, 0]
+    if isinstance(frame, pd.DataFrame):
+        return _put(frame[label], index, gaps, use, numbers)
+    series = frame.get_column(label)
+    made = _like(series, _entries(series, use, numbers))
+    pool = nw.concat([series.alias("pool").to_frame(), made.alias("pool").to_frame()], how="vertical")
+    index[gaps] = len(series) + np.arange(gaps.size)
+    return pool.get_column("pool")[index].alias(str(label))
+
+
+def nearest_level(coding: Coding, values: FloatArray) -> IntArray:
+    """Return the number of the level that filled numbers mean."""
+    if coding.marks:
+        levels = np.abs(values[:, :1] - np.asarray(coding.marks)[None, :]).argmin(axis=1)
+        return np.asarray(levels, dtype=np.int64)
+    rest = 1 - values.sum(axis=1, keepdims=True)
+    return np.asarray(np.concatenate([values, rest], axis=1).argmax(axis=1), dtype=np.int64)
+
+
+def _gathered(frame: Any, label: Any, rows: IntArray) -> Any:
+    alone = rows < 0
+    if not isinstance(frame, pd.DataFrame):
+        series = frame.get_column(label)
+        if not alone.any():
+            return series[rows]
+        column = series.alias("pool").to_frame()
+        # One row of nothing at the end, of the same type, for those who have none.
+        pool = nw.concat([column, column.head(1).select(nw.all().shift(1))], how="vertical")
+        return pool.get_column("pool")[np.where(alone, len(series), rows)].alias(str(label))
+    series = frame[label]
+    array = nullable(series) if alone.any() else plain_array(series)
+    made = pd.api.extensions.take(array, rows, allow_fill=True)
+    if made.dtype == object:
+        made[alone] = None
+    return pd.Series(made, name=label)
+
+
+def nullable(series: pd.Series) -> Any:
+    """Return entries in an array that can say missing, so that whole numbers and booleans stay what they are."""
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iub":
+        return pd.array(series.to_numpy())
+    return plain_array(series)
+
+
+def plain_array(series: pd.Series) -> Any:
+    """Return entries in numpy's array where that is their type, else in pandas' own."""
+    return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.array
+
+
+def _put(series: pd.Series, index: IntArray, gaps: IntArray, use: ColumnUse, numbers: FloatArray) -> pd.Series:
+    """Return entries of a pandas series with filled numbers in their places, in its type."""
+    array = plain_array(series).take(index).copy()
+    coding: Coding = use.coding
+    plain = nw.from_native(series, series_only=True)
+    if coding.text or coding.form is None:
+        entries = _entries(plain, use, numbers)
+        if array.dtype == object and not coding.text:
+            seen = next((entry for entry in series if isinstance(entry, Decimal)), None)
+            if seen is not None:
+                entries = [round(Decimal(float(n)), max(-int(seen.as_tuple().exponent), 0)) for n in numbers]
+    elif use.kind == "date":
+        moments = pd.to_datetime(_rounded(numbers, coding) * 1, unit="us")
+        zone = getattr(array.dtype, "tz", None) or getattr(getattr(array.dtype, "pyarrow_dtype", None), "tz", None)
+        if zone is not None:
+            moments = moments.tz_localize("UTC").tz_convert(zone)
+        dates_only = plain.dtype == nw.Date or pd.api.types.infer_dtype(series, skipna=True) == "date"
+        entries = list(moments.date) if dates_only else list(moments)
+    else:
+        entries = list(pd.to_timedelta(_rounded(numbers, coding), unit="us"))
+    if isinstance(array, np.ndarray):
+        array[gaps] = np.array(entries, dtype=array.dtype)
+    else:
+        array[gaps] = pd.array(entries, dtype=array.dtype)
+    return pd.Series(array, name=series.name)
+
+
+def _rounded(days: FloatArray, coding: Coding) -> IntArray:
+    """Return days as microseconds, in the steps of the column."""
+    step = DAY if coding.form == "D" else 1_000_000
+    return (np.round(days * DAY / step) * step).astype(np.int64)
+
+
+def _entries(series: Any, use: ColumnUse, numbers: FloatArray) -> list[Any]:
+    """Return filled numbers as entries of a column."""
+    coding: Coding = use.coding
+    if coding.text:
+        if coding.form is not None:
+            return list(written_dates(numbers, coding.form))
+        return written_numbers(numbers, decimals=coding.decimals, decimal=coding.decimal, width=coding.width)
+    if coding.form is not None:
+        moments = _rounded(numbers, coding)
+        if series.dtype == nw.Date:
+            return list((moments // DAY).tolist())
+        per_day = _PER_DAY[series.dtype.time_unit]
+        return [int(moment) * per_day // DAY for moment in moments.tolist()]
+    if use.kind == "integer":
+        return whole_numbers(numbers, str(series.dtype))
+    return list(numbers.tolist())
+
+
+def whole_numbers(numbers: FloatArray, dtype: str) -> list[int]:
+    """Return numbers rounded to whole ones that a type can hold."""
+    try:
+        limits = np.iinfo(dtype.lower())
+    except (TypeError, ValueError):
+        return [int(number) for number in np.round(numbers).tolist()]
+    return [min(max(int(number), int(limits.min)), int(limits.max)) for number in np.round(numbers).tolist()]
+
+
+def _like(series: Any, entries: Sequence[Any]) -> Any:
+    """Return entries as a narwhals series of the same library and type."""
+    native = series.to_native()
+    if isinstance(native, pa.ChunkedArray):
+        made = pa.array(entries, type=pa.int32() if pa.types.is_date32(native.type) else None)
+        return nw.from_native(pa.chunked_array([made.cast(native.type)]), series_only=True)
+    return nw.new_series("pool", entries, backend=series.implementation).cast(series.dtype)
+
+
+def build(columns: Mapping[Any, Any], *, like: Any, index: pd.Index | None = None) -> Any:
+    """Return a frame of the library of `like`.
+
+    Args:
+        columns: entries by column name: series of any library, arrays or lists.
+        like: a frame; pandas for None.
+        index: row labels of a pandas frame; None: numbers from 0.
+    """
+    if like is None or isinstance(like, pd.DataFrame):
+        frame = pd.DataFrame({label: _for_pandas(entries) for label, entries in columns.items()})
+        return frame if index is None else frame.set_axis(index, axis=0)
+    implementation = nw.get_native_namespace(like)
+    plain = {str(label): _for_others(entries, like) for label, entries in columns.items()}
+    return nw.from_dict(plain, backend=implementation).to_native()
+
+
+def _for_pandas(entries: Any) -> Any:
+    return entries.to_pandas() if isinstance(entries, nw.Series) else entries
+
+
+def _for_others(entries: Any, like: Any) -> Any:
+    if isinstance(entries, nw.Series):
+        same = entries.implementation == nw.from_native(like, eager_only=True).implementation
+        return entries.to_native() if same else entries.to_list()
+    if isinstance(entries, pd.Series):
+        return [None if missing else entry for entry, missing in zip(entries.tolist(), entries.isna(), strict=True)]
+    return list(entries)
+
+
+def from_records(records: Sequence[Mapping[Any, Any]]) -> pd.DataFrame:
+    """Return dictionaries, one per row, as a frame of the very same objects; None where a key is absent."""
+    labels = dict.fromkeys(label for record in records for label in record)
+    columns = {label: pd.Series([record.get(label) for record in records], dtype=object) for label in labels}
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(records)))
+
+
+def to_records(frame: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Return a frame as dictionaries, one per row."""
+    columns = {label: frame[label].tolist() for label in frame.columns}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

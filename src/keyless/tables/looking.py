@@ -1,0 +1,382 @@
+"""What one column of a frame counts as, and how its entries become numbers.
+
+| entries | count as | columns of the block |
+|---|---|---|
+| numbers, whole numbers | number, integer | one |
+| true and false | boolean | one: 1 for true |
+| ordered categories | ordered | one: 0, 1, 2, … |
+| categories, short text with few levels | category | one indicator per level but the last |
+| dates and times | date | one, in days |
+| all different text, or whole numbers named like an id | id | none |
+| other text, constant and empty columns | left out | none |
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+
+from keyless.errors import InputError
+from keyless.tables.cells import date_format, days_of
+from keyless.tables.columns import Coding, Column, levels_in_order
+from keyless.tables.reading import ColumnUse, Kind, shown
+
+__all__ = ["MAX_LEVELS", "Found", "encode", "identifies", "look"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+MAX_LEVELS = 12
+"""A category has at most this many levels of its own; rarer ones are pooled."""
+
+RARE = 0.01
+"""A level that fewer of the observed entries have, or only one, is pooled."""
+
+REPEATS = 3
+"""Text is a category when a level occurs this often on average …"""
+
+MANY_LEVELS = 100
+"""… when there are at most this many levels …"""
+
+SHORT = 50
+"""… and when none has more characters."""
+
+_TRUTHS = ({"true", "false"}, {"yes", "no"})
+_ID = re.compile(r"^id$|[_\s.\-:]id$|^(row|record|uu|gu)_?id$", re.IGNORECASE)
+_CAMEL_ID = re.compile(r"[a-z](Id|ID)$")
+_COUNTER = re.compile(r"^(index|idx|row|rownames?|key|nr|no|number|#|unnamed: 0|)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What one column counts as, and its numbers.
+
+    Attributes:
+        use: what became of it.
+        values: rows × columns made of it; NaN where missing.
+        candidate: whether it can name the rows.
+    """
+
+    use: ColumnUse
+    values: FloatArray
+    candidate: bool = False
+
+
+def look(column: Column, wish: str | None) -> Found:
+    """Return what a column counts as.
+
+    Args:
+        column: the column.
+        wish: the option that names it: "drop", "within", "as_number", "as_category", "id" or None.
+    """
+    if wish == "drop":
+        return _left(column, "named in drop")
+    if wish == "within":
+        return _left(column, "says which rows may match")
+    if wish == "as_category":
+        return _category(column, floor=1, reason="named in as_category")
+    if wish == "id":
+        return Found(ColumnUse(column.name, "id", "named as id"), np.empty((len(column.series), 0)), True)
+    if wish == "as_number":
+        return _as_number(column)
+    return {
+        "cells": _cells,
+        "text": _text,
+        "boolean": _truths,
+        "integer": _integers,
+        "number": _numbers,
+        "ordered": _ordered,
+        "category": _category,
+        "date": _dates,
+        "duration": _durations,
+        "empty": _empty,
+        "other": _other,
+    }[column.family](column)
+
+
+def _left(column: Column, reason: str, *, kind: Kind = "left out", candidate: bool = False) -> Found:
+    return Found(ColumnUse(column.name, kind, reason), np.empty((len(column.series), 0)), candidate)
+
+
+def _empty(column: Column) -> Found:
+    return _left(column, "no entry is observed")
+
+
+def _other(column: Column) -> Found:
+    return _left(column, f"entries of type {column.series.dtype} are neither numbers, categories nor dates")
+
+
+def _numbers(column: Column) -> Found:
+    return _number(column, column.numbers, "number", "numbers", Coding())
+
+
+def _number(column: Column, values: FloatArray, kind: Kind, reason: str, coding: Coding) -> Found:
+    """Return a column of numbers, unless it says nothing."""
+    seen = _finite(column, values)[~np.isnan(values)]
+    if not seen.size:
+        return _empty(column)
+    # A single entry does not show that a column is constant.
+    if seen.size > 1 and seen.min() == seen.max():
+        return _left(column, f"every observed entry is the same, {_plain(seen[0])}")
+    use = ColumnUse(column.name, kind, reason, (column.name,), coding)
+    return Found(use, values[:, None])
+
+
+def _finite(column: Column, values: FloatArray) -> FloatArray:
+    infinite = np.flatnonzero(np.isinf(values))
+    if infinite.size:
+        raise column.refuse(
+            int(infinite[0]), "must be a finite number; found an infinity", "Replace it, or mark it missing."
+        )
+    return values
+
+
+def _plain(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _integers(column: Column) -> Found:
+    if not column.series.null_count() and identifies(column.name, column.numbers):
+        return _left(column, "whole numbers, all different, and named like an id", kind="id", candidate=True)
+    return _number(column, column.numbers, "integer", "whole numbers", Coding(decimals=0))
+
+
+def identifies(name: str, values: FloatArray) -> bool:
+    """Tell whether whole numbers are ids: all different and named so, or named like a counter and counting up."""
+    if len(values) < 2 or np.isnan(values).any():
+        return False
+    if _ID.search(name) or _CAMEL_ID.search(name):
+        return len(np.unique(values)) == len(values)
+    return bool(_COUNTER.search(name)) and bool((np.diff(values) == 1).all())
+
+
+def _truths(column: Column) -> Found:
+    values = column.numbers
+    return _marked(column, values, "boolean", "true and false")
+
+
+def _marked(column: Column, values: FloatArray, kind: Kind, reason: str, *, text: bool = False) -> Found:
+    """Return a column whose numbers stand for levels in order."""
+    seen = ~np.isnan(values)
+    marks, first = np.unique(values[seen], return_index=True)
+    rows = np.flatnonzero(seen)[first]
+    coding = Coding(text=text, exemplars=tuple(map(int, rows)), marks=tuple(map(float, marks)))
+    found = _number(column, values, kind, reason, coding)
+    if found.use.kind == "left out" and marks.size == 1:
+        return _left(column, f"every observed entry is the same, {shown(column.entries[rows[0]])}")
+    return found
+
+
+def _ordered(column: Column) -> Found:
+    order = levels_in_order(column.series) or []
+    numbers = {level: float(number) for number, level in enumerate(order)}
+    values = np.array([np.nan if entry is None else numbers[entry] for entry in column.entries])
+    return _marked(column, values, "ordered", f"{len(order)} levels in order")
+
+
+def _dates(column: Column) -> Found:
+    days = column.days
+    seen = days[~np.isnan(days)]
+    whole = column.series.dtype == nw.Date or bool((seen == np.round(seen)).all())
+    return _number(column, days, "date", "dates, in days", Coding(form="D" if whole else "us"))
+
+
+def _durations(column: Column) -> Found:
+    return _number(column, column.days, "number", "durations, in days", Coding(form="us"))
+
+
+def _text(column: Column) -> Found:
+    codes, levels = column.levels
+    observed = int((codes >= 0).sum())
+    if not observed:
+        return _empty(column)
+    if len(levels) == len(codes) > 1:
+        return _left(column, "text, every entry different", candidate=True)
+    if len(levels) == 1 and len(codes) > 1:
+        return _left(column, f"every observed entry is the same, {shown(levels[0])}")
+    if max(len(str(level)) for level in levels) > SHORT:
+        return _left(column, f"free text: entries of more than {SHORT} characters")
+    if len(levels) > MANY_LEVELS or observed < REPEATS * len(levels):
+        return _left(column, f"free text: {len(levels)} different entries in {observed}")
+    return _category(column)
+
+
+def _category(column: Column, *, floor: int = 2, reason: str | None = None) -> Found:
+    codes, levels = column.levels
+    observed = codes[codes >= 0]
+    if not observed.size:
+        return _empty(column)
+    if len(levels) == 1 and len(codes) > 1:
+        return _left(column, f"every observed entry is the same, {shown(levels[0])}")
+    if reason is None and len(levels) == len(codes) > 1:
+        return _left(column, "a category, but every entry is different", candidate=True)
+    counts = np.bincount(observed, minlength=len(levels))
+    floor = max(floor, int(np.ceil(RARE * observed.size))) if floor > 1 else 1
+    order = sorted(range(len(levels)), key=lambda code: (-counts[code], str(levels[code])))
+    kept = [code for code in order[:MAX_LEVELS] if counts[code] >= floor]
+    others = [code for code in order if code not in kept]
+    if len(kept) + bool(others) < 2:
+        return _left(column, f"free text: no two of its {len(levels)} different entries are common")
+    kept.sort(key=lambda code: str(levels[code]))
+    # The last level needs no indicator: it is what the others leave. Rare levels share that place.
+    chosen = [*kept, *others[:1]]
+    first = {code: int(np.flatnonzero(codes == code)[0]) for code in chosen}
+    coding = Coding(text=column.is_file, exemplars=tuple(first[code] for code in chosen), pooled=bool(others))
+    said = reason or f"{len(levels)} levels"
+    if len(others) > 1:
+        said += f"; {len(others)} rare ones count as one"
+    names = tuple(f"{column.name}={levels[code]}" for code in chosen[:-1])
+    use = ColumnUse(column.name, "category", said, names, coding)
+    return Found(use, _indicators(codes, [[code] for code in chosen[:-1]]))
+
+
+def _indicators(codes: IntArray, groups: Sequence[Sequence[int]]) -> FloatArray:
+    values = np.column_stack([np.isin(codes, group) for group in groups]).astype(np.float64)
+    values[codes < 0] = np.nan
+    return values
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+def _cells(column: Column) -> Found:
+    cells = column.cells
+    if cells.missing.all():
+        return _empty(column)
+    if cells.constant:
+        return _left(column, f"every observed entry is the same, {shown(cells.observed[0].as_py())}")
+    numeric = cells.are_numbers(column.decimal)
+    if numeric.all():
+        return _cell_numbers(column, column.decimal)
+    if column.decimal == "." and cells.are_numbers(",").all():
+        return _commas(column)
+    forms = date_format(cells)
+    if len(forms) == 1:
+        return _number(column, days_of(cells, forms[0]), "date", "dates, in days", Coding(text=True, form=forms[0]))
+    if forms:
+        return _left(column, "dates whose day and month cannot be told apart; write them as year-month-day")
+    codes, levels = column.levels
+    if any({level.lower() for level in levels} <= truths for truths in _TRUTHS):
+        values = np.array([np.nan if e is None else float(e.lower() in ("true", "yes")) for e in column.entries])
+        return _marked(column, values, "boolean", "true and false", text=True)
+    like_numbers = numeric | cells.are_numbers(",") | cells.are_numbers(".")
+    strange = len({levels[code] for code in codes[codes >= 0][~like_numbers]})
+    if like_numbers.mean() >= 0.95 or (like_numbers.mean() >= 0.5 and strange <= 3):
+        # Nearly a column of numbers: leaving it out, or guessing what the rest means, would be a silent choice.
+        raise _not_a_number(column, numeric)
+    return _text(column)
+
+
+def _not_a_number(column: Column, numeric: BoolArray) -> InputError:
+    rows = np.flatnonzero(~column.cells.missing)[~numeric]
+    row = int(rows[0])
+    cell = str(column.entries[row])
+    name, quoted = shlex.quote(column.name), shlex.quote(cell)
+    advice = f"Name it missing with --missing {quoted}, or leave the column out with --drop {name}."
+    if column.cells.are_infinite()[~numeric][0]:
+        return column.refuse(row, f"{shown(cell)} is an infinity, not a finite number", advice)
+    if "," in cell and column.decimal == ".":
+        advice = "Say decimal=',' if the comma is a decimal mark; take it out if it divides thousands. Or: " + advice
+    return column.refuse(row, f"{shown(cell)} is not a number", advice)
+
+
+def _commas(column: Column) -> Found:
+    """Return numbers with decimal commas; every cell has been found to fit."""
+    if column.cells.ambiguous_commas:
+        row = int(np.flatnonzero(~column.cells.missing)[column.cells.match(",")][0])
+        raise column.refuse(
+            row,
+            f"the comma of {shown(column.entries[row])} may be a decimal mark or divide thousands",
+            "Say decimal=',' if it is a decimal mark; take it out if it divides thousands.",
+        )
+    return _cell_numbers(column, ",")
+
+
+def _cell_numbers(column: Column, decimal: str) -> Found:
+    cells = column.cells
+    values = cells.numbers(decimal)
+    whole = cells.whole
+    if whole and not cells.missing.any():
+        if cells.padded and len(values) > 1 and len(column.levels[1]) == len(values):
+            return _left(column, "padded with zeros, every entry different", candidate=True)
+        if identifies(column.name, values):
+            return _left(column, "whole numbers, all different, and named like an id", kind="id", candidate=True)
+    coding = Coding(
+        text=True,
+        decimal=decimal,
+        decimals=cells.decimals(decimal),
+        width=cells.width() if whole else 0,
+    )
+    reason = "whole numbers" if whole else "numbers"
+    if decimal != column.decimal:
+        reason += " with decimal commas"
+    return _number(column, values, "integer" if whole else "number", reason, coding)
+
+
+def _as_number(column: Column) -> Found:
+    """Return a column as numbers because the caller says so."""
+    if column.family in ("integer", "number"):
+        kind: Kind = "integer" if column.family == "integer" else "number"
+        return _number(
+            column, column.numbers, kind, "named in as_number", Coding(decimals=0 if kind == "integer" else None)
+        )
+    if column.family in ("boolean", "date", "duration", "empty"):
+        return look(column, None)
+    if column.family == "other":
+        raise InputError(
+            f"{column.where}, column {column.name!r}: must hold numbers to be used as such; "
+            f"found type {column.series.dtype}. Take it out of as_number."
+        )
+    cells = column.cells
+    decimal = "," if column.decimal == "." and cells.match(",").any() else column.decimal
+    numeric = cells.are_numbers(decimal)
+    if not numeric.all():
+        raise _not_a_number(column, cells.are_numbers(column.decimal))
+    if column.family in ("category", "ordered"):
+        # Only the categories there are can be filled in.
+        return _marked(column, cells.numbers(decimal), "number", "named in as_number")
+    whole = cells.whole
+    coding = Coding(text=True, decimal=decimal, decimals=cells.decimals(decimal), width=cells.width() if whole else 0)
+    return _number(column, cells.numbers(decimal), "integer" if whole else "number", "named in as_number", coding)
+
+
+# --- as another table was read ---------------------------------------------------------------------------------------
+
+
+def encode(column: Column, use: ColumnUse, levels: Sequence[Any]) -> FloatArray:
+    """Return a column's numbers as another one like it was read.
+
+    Args:
+        column: the column.
+        use: what the other counts as.
+        levels: the entries of the other's exemplars.
+    """
+    coding: Coding = use.coding
+    typed = column.family in ("boolean", "integer", "number")
+    if coding.exemplars and not coding.marks:
+        lookup = {level: number for number, level in enumerate(levels)}
+        other = len(levels) - 1 if coding.pooled else -1
+        codes = np.array([-1 if e is None else lookup.get(e, other) for e in column.entries], dtype=np.int64)
+        return _indicators(codes, [[code] for code in range(len(levels) - 1)])
+    if column.family == "empty":
+        values = np.full(len(column.series), np.nan)
+    elif coding.marks and not typed:
+        known = dict(zip(levels, coding.marks, strict=True))
+        values = np.array([np.nan if e is None else known.get(e, np.nan) for e in column.entries])
+    elif coding.form is not None:
+        values = column.days if column.family in ("date", "duration") else days_of(column.cells, coding.form)
+    elif typed:
+        values = column.numbers
+    else:
+        numeric = column.cells.are_numbers(coding.decimal)
+        if not numeric.all():
+            raise _not_a_number(column, numeric)
+        values = column.cells.numbers(coding.decimal)
+    return _finite(column, values)[:, None]

@@ -1,0 +1,226 @@
+"""Arrays, sparse matrices and AnnData ↔ blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+
+from keyless.arrays import as_matrix, to_numpy
+from keyless.errors import InputError
+from keyless.problem import Block
+from keyless.tables.memory import check_memory
+from keyless.tables.reading import ColumnUse, Kind, Reading
+
+__all__ = [
+    "as_anndata",
+    "as_sparse",
+    "column",
+    "dense",
+    "filled",
+    "is_anndata",
+    "is_sparse",
+    "read_anndata",
+    "read_array",
+    "read_sparse",
+]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+Parts = tuple[Block, Any, tuple[ColumnUse, ...]]
+
+_KINDS: dict[str, tuple[Kind, str]] = {
+    "b": ("boolean", "true and false"),
+    "i": ("integer", "whole numbers"),
+    "u": ("integer", "whole numbers"),
+}
+
+
+def read_array(table: Any, *, name: str, reading: Reading) -> Parts:
+    """Return a block, the array where the block does not hold all of it, and what became of each column.
+
+    Every column of an array is used, also a constant one: its columns are the caller's choice.
+    """
+    values = to_numpy(as_matrix(table, name=name, allow_missing=True))
+    given = table if isinstance(table, np.ndarray) else values
+    kind, reason = _KINDS.get(given.dtype.kind, ("number", "numbers"))
+    names = tuple(f"{name}_{k}" for k in range(values.shape[1]))
+    uses = tuple(ColumnUse(column, kind, reason, (column,)) for column in names)
+    dropped = {
+        k: f"named in {wish}"
+        for k, column in enumerate(names)
+        if (wish := reading.wish(name, column)) in ("drop", "within")
+    }
+    keep = bool(dropped) or (given.dtype.kind in "biuf" and given.dtype != np.float64)
+    matrix = given.copy() if keep else None
+    uses = tuple(ColumnUse(use.name, "left out", dropped[k]) if k in dropped else use for k, use in enumerate(uses))
+    kept = [k for k in range(len(names)) if k not in dropped]
+    values = values.astype(np.float64)[:, kept] if dropped else values.astype(np.float64)
+    if not kept:
+        raise InputError(f"{name}: must have at least one column that is used; all are named in drop or within.")
+    block = Block(values, ~np.isnan(values), name, tuple(names[k] for k in kept), tuple(range(len(values))))
+    return block, matrix, uses
+
+
+def is_sparse(table: Any) -> bool:
+    """Tell whether something is a sparse matrix or array of scipy."""
+    return bool(sp.issparse(table))
+
+
+def read_sparse(table: Any, *, name: str, reading: Reading) -> Parts:
+    """Return a block, the matrix in rows, and what became of each column; what is not stored is missing."""
+    columns = tuple(f"{name}_{k}" for k in range(table.shape[1])) if len(table.shape) == 2 else ()
+    zero = reading.unstored == "zero"
+    return _read(table, columns, tuple(range(table.shape[0])), name=name, reading=reading, zero=zero)
+
+
+def is_anndata(table: Any) -> bool:
+    """Tell whether something is an AnnData, without importing its library."""
+    return all(hasattr(table, part) for part in ("X", "obs", "var", "obs_names", "var_names", "obsm", "uns"))
+
+
+def read_anndata(table: Any, *, name: str, reading: Reading) -> Parts:
+    """Return a block, the matrix, and what became of each variable; a count that is not stored is an observed 0."""
+    if table.X is None:
+        raise InputError(f"{name}: must have counts in X; found None.")
+    variables = tuple(map(str, table.var_names))
+    if len(set(variables)) < len(variables):
+        twice = next(v for v in variables if variables.count(v) > 1)
+        raise InputError(
+            f"{name}: must have different variable names; {twice!r} occurs twice. Call var_names_make_unique()."
+        )
+    matrix = table.X
+    if not isinstance(matrix, np.ndarray) and not is_sparse(matrix):
+        # Kept on disk, or a lazy array.
+        matrix = matrix.to_memory() if hasattr(matrix, "to_memory") else np.asarray(matrix)
+    zero = reading.unstored != "missing"
+    return _read(matrix, variables, tuple(table.obs_names), name=name, reading=reading, zero=zero)
+
+
+def _read(
+    table: Any, columns: tuple[str, ...], row_ids: tuple[Any, ...], *, name: str, reading: Reading, zero: bool
+) -> Parts:
+    if len(table.shape) != 2 or 0 in table.shape:
+        raise InputError(
+            f"{name}: must be a table with at least one row and one column; found shape {tuple(table.shape)}."
+        )
+    rows, width = table.shape
+    check_memory(
+        25 * rows * width, max_memory=reading.max_memory, where=name, what=f"a table of {rows} × {width} numbers"
+    )
+    if table.dtype.kind not in "biuf":
+        raise InputError(f"{name}: must hold real numbers; found dtype {table.dtype}.")
+    values = np.asarray(as_matrix(dense(table, zero=zero), name=name, allow_missing=True), dtype=np.float64)
+    low, high = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
+    kind, reason = _KINDS.get(table.dtype.kind, ("number", "numbers"))
+    uses = []
+    for k, column_name in enumerate(columns):
+        if (wish := reading.wish(name, column_name)) in ("drop", "within"):
+            uses.append(ColumnUse(column_name, "left out", f"named in {wish}"))
+        elif np.isnan(low[k]):
+            uses.append(ColumnUse(column_name, "left out", "no entry is observed"))
+        elif rows > 1 and low[k] == high[k]:
+            uses.append(ColumnUse(column_name, "left out", f"every observed entry is the same, {low[k]:.6g}"))
+        else:
+            uses.append(ColumnUse(column_name, kind, reason, (column_name,)))
+    kept = [k for k, use in enumerate(uses) if use.columns]
+    if not kept:
+        advice = "" if zero else " If what is not stored means 0, say unstored='zero'."
+        raise InputError(f"{name}: must have at least one column whose entries differ; found none.{advice}")
+    values = values[:, kept]
+    block = Block(values, ~np.isnan(values), name, tuple(columns[k] for k in kept), row_ids)
+    return block, table.copy(), tuple(uses)
+
+
+def dense(table: Any, *, zero: bool) -> Any:
+    """Return a sparse matrix with NaN, or 0, where nothing is stored; anything else as it is."""
+    if not is_sparse(table):
+        return table
+    return _stored(table, np.arange(table.shape[0]), np.float64, fill=0.0 if zero else np.nan)
+
+
+def column(block: Block, matrix: Any, uses: Sequence[ColumnUse], number: int) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return one column, NaN where missing."""
+    if matrix is not None and not uses[number].columns:
+        part = matrix[:, [number]]
+        return np.asarray(part.toarray() if is_sparse(part) else part).ravel()
+    at = (block.columns or ()).index(uses[number].name)
+    return np.where(block.mask[:, at], block.values[:, at], np.nan)
+
+
+def filled(
+    block: Block,
+    matrix: Any,
+    uses: Sequence[ColumnUse],
+    values: FloatArray,
+    rows: IntArray,
+    *,
+    unstored_missing: bool,
+) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return the whole array in a new order, of the type given: observed entries as they are, others filled.
+
+    Args:
+        block: what is used of it.
+        matrix: the array or sparse matrix given; None where the block holds all of it.
+        uses: what became of each column.
+        values: numbers of the block's columns for each row of the result.
+        rows: row for each row of the result, −1 for none.
+        unstored_missing: whether what a sparse matrix does not store is missing, rather than 0.
+    """
+    here, taken = rows >= 0, np.maximum(rows, 0)
+    observed = block.mask[taken] & here[:, None]
+    if matrix is None:
+        return np.where(observed, block.values[taken], values)
+    dtype = matrix.dtype
+    new: np.ndarray[Any, np.dtype[Any]] = np.asarray(values)
+    if dtype.kind == "b":
+        new = new > 0.5
+    elif dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        new = np.clip(np.round(new), float(limits.min), np.nextafter(float(limits.max), 0))
+    kept = np.array([bool(use.columns) for use in uses])
+    sparse = is_sparse(matrix)
+    # Observed entries that are not stored are zeros.
+    given = _stored(matrix, taken, dtype, fill=0) if sparse else np.asarray(matrix)[taken]
+    part = np.where(observed, given[:, kept], new.astype(dtype))
+    if kept.all():
+        return part
+    # What is left out may be missing, which needs a type that can say so.
+    whole = np.empty((len(rows), len(uses)), dtype=np.result_type(dtype, np.float32))
+    whole[:, kept] = part
+    whole[:, ~kept] = given[:, ~kept]
+    if unstored_missing and sparse:
+        whole[:, ~kept] = _stored(matrix, taken, whole.dtype, fill=np.nan)[:, ~kept]
+    whole[np.ix_(~here, ~kept)] = np.nan
+    return whole if np.isnan(whole).any() else whole.astype(dtype)
+
+
+def _stored(matrix: Any, rows: IntArray, dtype: Any, *, fill: float) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return rows of a sparse matrix with `fill` where nothing is stored."""
+    whole = sp.csr_array(matrix)
+    whole.sum_duplicates()
+    part = whole[rows]
+    made = np.full(part.shape, fill, dtype=dtype)
+    made[np.repeat(np.arange(part.shape[0]), np.diff(part.indptr)), part.indices] = part.data
+    return made
+
+
+def as_sparse(whole: np.ndarray[Any, np.dtype[Any]], *, like: Any, known: BoolArray | None) -> Any:
+    """Return an array in the class of a sparse matrix; what is known is stored, also where it is 0."""
+    if known is None:
+        known = whole if whole.dtype == bool else np.ones(whole.shape, dtype=bool)
+    rows, columns = np.nonzero(known)
+    made = sp.coo_array((whole[rows, columns], (rows, columns)), shape=whole.shape)
+    return type(like)(made.asformat(like.format))
+
+
+def as_anndata(whole: np.ndarray[Any, np.dtype[Any]], *, like: Any, rows: IntArray, index: pd.Index | None) -> Any:
+    """Return an AnnData with rows in a new order; observations without a row are missing."""
+    obs = like.obs.reset_index(drop=True).reindex(rows)
+    labels = index if index is not None else pd.RangeIndex(len(rows))
+    obs.index = pd.Index([str(label) for label in labels])
+    return type(like)(X=whole, obs=obs, var=like.var.copy())

@@ -1,0 +1,325 @@
+"""Anything that is a table → `Table`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import pandas as pd
+from narwhals.exceptions import DuplicateError
+
+from keyless.errors import InputError
+from keyless.problem import Block
+from keyless.tables.columns import Column
+from keyless.tables.files import STDIN, open_file, read_parquet, read_text
+from keyless.tables.frames import from_records
+from keyless.tables.long import widened
+from keyless.tables.looking import Found, encode, look
+from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, read_array, read_sparse
+from keyless.tables.memory import check_memory, memory_needed
+from keyless.tables.naming import name_reference
+from keyless.tables.reading import ColumnUse, Reading, check_named, shown
+from keyless.tables.table import Form, Table
+
+__all__ = ["read_like", "read_table", "read_tables"]
+
+FEW_ROWS = 5
+"""A table with fewer rows gets a note: nothing much can be told from it."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Given:
+    """A frame on its way to a table."""
+
+    native: Any
+    where: str
+    form: Form = "frame"
+    notes: tuple[str, ...] = ()
+    source: str | None = None
+    line: Callable[[int], int | None] = field(default=lambda _row: None, repr=False)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether entries are cells of a text file."""
+        return self.form == "cells"
+
+
+def read_tables(
+    tables: Mapping[str, Any] | Iterable[Any], *, reference: str | None = None, reading: Reading | None = None
+) -> tuple[tuple[Table, ...], str]:
+    """Return the tables, the reference first, and the reference's name.
+
+    Args:
+        tables: whatever `read_table` reads, by name or in order.
+        reference: name of the table whose row order the answer is given in; the first unless given.
+        reading: how to read them.
+    """
+    reading = Reading() if reading is None else reading
+    named, reference = name_reference(tables, reference)
+    if sum(isinstance(table, str) and table == STDIN for table in named.values()) > 1:
+        raise InputError("tables: must name standard input ('-') once; found it twice.")
+    read = {name: _read(table, name, reading) for name, table in named.items()}
+    check_named(list(read.values()), reading)
+    ordered = (read[reference], *(table for name, table in read.items() if name != reference))
+    sizes = " and ".join(str(table.block.shape[0]) for table in ordered)
+    check_memory(
+        memory_needed([table.block.shape for table in ordered]),
+        max_memory=reading.max_memory,
+        where="tables",
+        what=f"linking tables of {sizes} rows",
+    )
+    return ordered, reference
+
+
+def read_table(table: Any, *, name: str, reading: Reading | None = None) -> Table:
+    """Return a table with the numbers that are used of it.
+
+    Args:
+        table: an array (NaN is missing), a frame (pandas, polars, pyarrow and others that narwhals knows, eager or
+            lazy), a list of dictionaries, a sparse matrix, an AnnData, the path of a CSV, TSV or Parquet file, `"-"`
+            for standard input, or a table that was read before.
+        name: what to call it.
+        reading: how to read it.
+
+    Example:
+        >>> table = read_table([{"sex": s, "age": a} for s, a in zip("FMFFMM", range(6))], name="clinic")
+        >>> [(use.name, use.kind, use.columns) for use in table.uses]
+        [('sex', 'category', ('sex=F',)), ('age', 'integer', ('age',))]
+    """
+    reading = Reading() if reading is None else reading
+    read = _read(table, name, reading)
+    check_named([read], reading)
+    return read
+
+
+def _read(table: Any, name: str, reading: Reading) -> Table:
+    if isinstance(table, Table):
+        return replace(table, block=replace(table.block, name=name))
+    if isinstance(table, str | Path):
+        read = _read_frame(_read_file(table, reading), name, reading)
+    elif is_anndata(table):
+        block, matrix, uses = read_anndata(table, name=name, reading=reading)
+        missing = reading.unstored == "missing"
+        read = Table(block, table, indexed=True, uses=uses, form="anndata", matrix=matrix, unstored_missing=missing)
+    elif is_sparse(table):
+        block, matrix, uses = read_sparse(table, name=name, reading=reading)
+        missing = reading.unstored != "zero"
+        read = Table(block, uses=uses, form="sparse", matrix=matrix, unstored_missing=missing)
+    elif (given := _framed(table, name)) is not None:
+        read = _read_frame(_laid_out(given, reading), name, reading)
+    else:
+        block, matrix, uses = read_array(table, name=name, reading=reading)
+        read = Table(block, uses=uses, matrix=matrix)
+    rows = read.block.shape[0]
+    if rows < FEW_ROWS:
+        read = replace(read, notes=(*read.notes, f"{rows} rows are too few to tell a link from chance"))
+    return read
+
+
+def _framed(table: Any, name: str) -> _Given | None:
+    """Return a frame of any library, or dictionaries one per row; None for anything else."""
+    if isinstance(table, list | tuple) and table and all(isinstance(row, Mapping) for row in table):
+        return _Given(from_records(table), name, "records")
+    if isinstance(table, nw.DataFrame | nw.LazyFrame):
+        table = table.to_native()
+    try:
+        frame = nw.from_native(table)
+        if isinstance(frame, nw.LazyFrame):
+            # Only polars' lazy frames can be had again from eager ones.
+            lazy = frame.implementation.is_polars()
+            return _Given(frame.collect().to_native(), name, "lazy" if lazy else "frame")
+        nw.from_native(table, eager_only=True).columns  # noqa: B018 — asking finds columns that occur twice
+    except DuplicateError as error:
+        raise InputError(f"{name}: must have different column names; some occur twice. Rename them.") from error
+    except TypeError:
+        return None
+    return _Given(table, name)
+
+
+def _read_file(path: str | Path, reading: Reading) -> _Given:
+    file = open_file(path, max_memory=reading.max_memory)
+    source = None if file.path is None else str(path)
+    if file.parquet:
+        return _laid_out(_Given(read_parquet(file, reading), file.where, source=source), reading)
+    text = read_text(file, reading)
+    return _laid_out(_Given(text.frame, file.where, "cells", text.notes, source, text.line), reading)
+
+
+def _laid_out(given: _Given, reading: Reading) -> _Given:
+    """Return a frame in the wide layout."""
+    if reading.layout == "wide":
+        return given
+    frame = nw.from_native(given.native, eager_only=True).to_pandas()
+    wide, notes = widened(frame, where=given.where, reading=reading, is_file=given.is_file)
+    form: Form = "cells" if given.is_file else "frame"
+    return replace(given, native=wide, form=form, notes=given.notes + notes, line=lambda _row: None)
+
+
+def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
+    frame = nw.from_native(given.native, eager_only=True)
+    labels = [str(label) for label in frame.columns]
+    if len(set(labels)) < len(labels):
+        raise InputError(f"{given.where}: must have different column names, as text; some occur twice. Rename them.")
+    if 0 in frame.shape:
+        raise InputError(
+            f"{given.where}: must have at least one row and one column of numbers; found shape {frame.shape}."
+        )
+    indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
+    columns = [
+        _column(given, reading, label, frame.get_column(whole))
+        for label, whole in zip(labels, frame.columns, strict=True)
+    ]
+    found = [look(column, reading.wish(name, column.name)) for column in columns]
+    # The long layout has its rows named already, and its columns are entries, none of them an id.
+    id_at = None if indexed and reading.layout == "long" else _id_column(columns, found, indexed=indexed)
+    uses = tuple(_final(one, names_rows=k == id_at, indexed=indexed) for k, one in enumerate(found))
+    row_ids: Any = range(len(frame))
+    if indexed:
+        row_ids = given.native.index
+    elif id_at is not None:
+        row_ids = frame.get_column(frame.columns[id_at]).to_list()
+    values = np.concatenate([one.values for one in found], axis=1)
+    if not values.shape[1]:
+        said = "; ".join(f"{shown(use.name)}: {use.reason}" for use in uses[:5])
+        raise InputError(
+            f"{given.where}: must have at least one row and one column of numbers, categories or dates whose entries "
+            f"differ; found shape {frame.shape}. {said}{'; …' if len(uses) > 5 else ''}."
+        )
+    block_columns = tuple(column for use in uses for column in use.columns)
+    if len(set(block_columns)) < len(block_columns):
+        twice = next(column for column in block_columns if block_columns.count(column) > 1)
+        raise InputError(
+            f"{given.where}: must have different names; {shown(twice)} is a column and a level of a category. "
+            "Rename one."
+        )
+    block = Block(values, ~np.isnan(values), name, block_columns, tuple(row_ids))
+    return Table(
+        block,
+        given.native,
+        indexed=indexed,
+        uses=uses,
+        notes=(*given.notes, *_doubtful_ids(columns, found)),
+        source=given.source,
+        id_column=None if indexed or id_at is None else labels[id_at],
+        form=given.form,
+    )
+
+
+def _column(given: _Given, reading: Reading, label: str, series: Any) -> Column:
+    return Column(
+        label,
+        series,
+        where=given.where,
+        is_file=given.is_file,
+        markers=reading.missing,
+        decimal=reading.decimal,
+        line=given.line,
+    )
+
+
+def _id_column(columns: list[Column], found: list[Found], *, indexed: bool) -> int | None:
+    """Return which column names the rows: the one the caller names, or the first that can."""
+    for number, one in enumerate(found):
+        if one.use.kind == "id" and one.use.reason == "named as id":
+            _check_id(columns[number])
+            return number
+    if indexed:
+        return None
+    return next((number for number, one in enumerate(found) if one.candidate), None)
+
+
+def _check_id(column: Column) -> None:
+    seen: dict[Any, int] = {}
+    for row, entry in enumerate(column.entries):
+        if entry is None:
+            raise column.refuse(row, "an id must not be missing", "Name another id column, or fill it in.")
+        if entry in seen:
+            raise column.refuse(
+                row,
+                f"{shown(entry)} is the id of row {seen[entry]}, too",
+                "Ids must tell rows apart: name another id column, or take one of the rows out.",
+            )
+        seen[entry] = row
+
+
+def _final(found: Found, *, names_rows: bool, indexed: bool) -> ColumnUse:
+    if not names_rows:
+        return found.use
+    reason = found.use.reason + ("" if indexed else "; it names the rows")
+    return replace(found.use, kind="id", reason=reason)
+
+
+def _doubtful_ids(columns: list[Column], found: list[Found]) -> list[str]:
+    """Say so where a column is named like an id and does not tell rows apart."""
+    notes = []
+    for column, one in zip(columns, found, strict=True):
+        if column.name.strip().lower() == "id" and one.use.kind == "left out" and column.levels[1]:
+            codes, levels = column.levels
+            if 1 < len(levels) < len(codes):
+                notes.append(
+                    f"column {shown(column.name)} is no id: it has {len(levels)} different entries in {len(codes)} rows"
+                )
+    return notes
+
+
+def read_like(rows: Any, *, like: Table, reading: Reading | None = None) -> Table:
+    """Return new rows of a known table, every column used as it is used there.
+
+    Args:
+        rows: a frame or file with the columns of that table, in any order, or an array with the columns of its block.
+        like: the known table.
+        reading: how to read a file.
+    """
+    reading = Reading() if reading is None else reading
+    if isinstance(rows, str | Path):
+        given: _Given | None = _read_file(rows, reading)
+    elif is_anndata(rows) or is_sparse(rows):
+        given = None
+    else:
+        given = _laid_out(framed, reading) if (framed := _framed(rows, like.name)) is not None else None
+    if given is None:
+        return _like_matrix(rows, like, reading)
+    frame = nw.from_native(given.native, eager_only=True)
+    labels = {str(label): label for label in frame.columns}
+    if any(use.columns and use.name not in labels for use in like.uses):
+        raise InputError(f"rows: must have the columns of {like.name}, {', '.join(like.columns)}.")
+    if not len(frame):
+        raise InputError("rows: must be at least one; found none.")
+    parts = []
+    for use in like.uses:
+        if use.columns:
+            column = _column(given, reading, use.name, frame.get_column(labels[use.name]))
+            parts.append(encode(column, use, like.levels(use)))
+    values = np.concatenate(parts, axis=1)
+    indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
+    row_ids: Any = range(len(frame))
+    if indexed:
+        row_ids = given.native.index
+    elif like.id_column is not None and like.id_column in labels:
+        row_ids = frame.get_column(labels[like.id_column]).to_list()
+    block = Block(values, ~np.isnan(values), like.name, like.columns, tuple(row_ids))
+    return Table(block, given.native, indexed=indexed, uses=like.uses, form=given.form)
+
+
+def _like_matrix(rows: Any, like: Table, reading: Reading) -> Table:
+    """Return an array with the columns of the block, or with all columns of an array that was given."""
+    row_ids: Any = None
+    if is_anndata(rows):
+        places = {str(name): k for k, name in enumerate(rows.var_names)}
+        if any(name not in places for name in like.columns):
+            raise InputError(f"rows: must have the variables of {like.name}.")
+        values = dense(rows.X, zero=reading.unstored != "missing")[:, [places[name] for name in like.columns]]
+        row_ids = tuple(rows.obs_names)
+    else:
+        zero = reading.unstored == "zero" or (reading.unstored == "auto" and like.form == "anndata")
+        block, _, _ = read_array(dense(rows, zero=zero), name=like.name, reading=Reading())
+        values = np.where(block.mask, block.values, np.nan)
+        if like.native is None and values.shape[1] == len(like.uses):
+            values = values[:, [k for k, use in enumerate(like.uses) if use.columns]]
+        row_ids = block.row_ids
+    columns = like.columns if values.shape[1] == len(like.columns) else None
+    return Table(Block(values, ~np.isnan(values), like.name, columns, row_ids), uses=like.uses)

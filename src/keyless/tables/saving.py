@@ -1,0 +1,342 @@
+"""Tables ↔ plain values, arrays and bytes, so that a result can be saved without pickling anything.
+
+Frames are written in Arrow's own format. Entries of Python objects that are neither text, numbers, dates nor missing
+come back as text; everything else comes back as it was.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from decimal import Decimal
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import scipy.sparse as sp
+
+from keyless.errors import InputError
+from keyless.problem import Block
+from keyless.tables.columns import Coding
+from keyless.tables.matrices import is_sparse
+from keyless.tables.reading import ColumnUse
+from keyless.tables.table import Table
+
+__all__ = ["pack_table", "unpack_table"]
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+Files = dict[str, bytes]
+
+
+def pack_table(table: Table) -> tuple[dict[str, Any], Arrays, Files]:
+    """Return a table as a document of plain values, arrays and bytes."""
+    arrays: Arrays = {"values": table.block.values, "mask": table.block.mask}
+    files: Files = {}
+    document: dict[str, Any] = {
+        "name": table.name,
+        "columns": table.columns,
+        "form": table.form,
+        "indexed": table.indexed,
+        "id_column": table.id_column,
+        "notes": table.notes,
+        "source": table.source,
+        "unstored_missing": table.unstored_missing,
+        "uses": [asdict(use) for use in table.uses],
+    }
+    if table.matrix is not None:
+        document["matrix"] = _pack_matrix(table.matrix, arrays)
+    if table.form == "anndata":
+        document["obs"] = _pack_pandas(table.native.obs, files, "obs")
+        document["var"] = _pack_pandas(table.native.var, files, "var")
+    elif table.native is not None:
+        document["frame"] = _pack_frame(table.native, files)
+    return document, arrays, files
+
+
+def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: Mapping[str, bytes]) -> Table:
+    """Return the table that `pack_table` packed; a frame of a library that is not installed comes back as pandas."""
+    uses = tuple(
+        ColumnUse(**(use | {"columns": tuple(use["columns"]), "coding": _coding(use["coding"])}))
+        for use in document["uses"]
+    )
+    matrix = _unpack_matrix(document["matrix"], arrays) if "matrix" in document else None
+    form: Any = document["form"]
+    native: Any = None
+    if form == "anndata":
+        form, native = _anndata(matrix, _unpack_pandas(document["obs"], files), _unpack_pandas(document["var"], files))
+    elif "frame" in document:
+        native = _unpack_frame(document["frame"], files)
+        if form == "lazy" and isinstance(native, pd.DataFrame):
+            form = "frame"
+    row_ids: Any = range(len(arrays["values"]))
+    if document["indexed"]:
+        row_ids = native.obs_names if form == "anndata" else native.index
+    elif document["id_column"] is not None:
+        frame = nw.from_native(native, eager_only=True)
+        label = next(label for label in frame.columns if str(label) == document["id_column"])
+        row_ids = frame.get_column(label).to_list()
+    return Table(
+        Block(arrays["values"], arrays["mask"], document["name"], tuple(document["columns"]), tuple(row_ids)),
+        native,
+        indexed=document["indexed"],
+        uses=uses,
+        notes=tuple(document["notes"]),
+        source=document["source"],
+        id_column=document["id_column"],
+        form=form,
+        matrix=matrix if form != "frame" else None,
+        unstored_missing=document["unstored_missing"],
+    )
+
+
+def _coding(given: Mapping[str, Any] | None) -> Coding | None:
+    if given is None:
+        return None
+    return Coding(**(dict(given) | {"exemplars": tuple(given["exemplars"]), "marks": tuple(given["marks"])}))
+
+
+# --- matrices --------------------------------------------------------------------------------------------------------
+
+
+def _pack_matrix(matrix: Any, arrays: Arrays) -> dict[str, Any]:
+    if not is_sparse(matrix):
+        arrays["matrix"] = np.asarray(matrix)
+        return {"sparse": None}
+    # Duplicate and unsorted entries are kept as they are given.
+    triples = sp.coo_array(matrix)
+    arrays |= {"data": triples.data, "row": triples.coords[0], "col": triples.coords[1]}
+    return {"sparse": type(matrix).__name__, "shape": [int(size) for size in matrix.shape]}
+
+
+def _unpack_matrix(document: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
+    if document["sparse"] is None:
+        return arrays["matrix"]
+    kinds = {
+        f"{form}_{kind}" for form in ("bsr", "coo", "csc", "csr", "dia", "dok", "lil") for kind in ("array", "matrix")
+    }
+    if document["sparse"] not in kinds:
+        raise InputError(f"matrix: must be a sparse matrix of scipy; found {document['sparse']!r}.")
+    made = sp.coo_array((arrays["data"], (arrays["row"], arrays["col"])), shape=tuple(document["shape"]))
+    return getattr(sp, document["sparse"])(made)
+
+
+def _anndata(matrix: Any, obs: pd.DataFrame, var: pd.DataFrame) -> tuple[Any, Any]:
+    try:
+        from anndata import AnnData  # noqa: PLC0415 — an extra
+    except ImportError:
+        dense = matrix.toarray() if is_sparse(matrix) else matrix
+        return "frame", pd.DataFrame(dense, index=obs.index, columns=var.index)
+    return "anndata", AnnData(X=matrix, obs=obs, var=var)
+
+
+# --- frames ----------------------------------------------------------------------------------------------------------
+
+
+def _pack_frame(native: Any, files: Files) -> dict[str, Any]:
+    frame = nw.from_native(native, eager_only=True)
+    if frame.implementation.is_polars():
+        objects = [name for name in frame.columns if frame[name].dtype == nw.Object]
+        if objects:
+            texts = {n: [None if e is None else str(e) for e in frame[n].to_list()] for n in objects}
+            made = [nw.new_series(n, entries, nw.String, backend=frame.implementation) for n, entries in texts.items()]
+            native = frame.with_columns(*made).to_native()
+        buffer = io.BytesIO()
+        native.write_ipc(buffer)
+        files["frame"] = buffer.getvalue()
+        return {"library": "polars"}
+    if frame.implementation.is_pyarrow():
+        files["frame"] = _ipc(native)
+        return {"library": "pyarrow"}
+    return {"library": "pandas"} | _pack_pandas(
+        frame.to_pandas() if not isinstance(native, pd.DataFrame) else native, files, "frame"
+    )
+
+
+def _unpack_frame(document: Mapping[str, Any], files: Mapping[str, bytes]) -> Any:
+    if document["library"] == "pandas":
+        return _unpack_pandas(document, files)
+    if document["library"] == "pyarrow":
+        return pa.ipc.open_stream(files["frame"]).read_all()
+    try:
+        import polars  # noqa: PLC0415 — not everybody has it
+    except ImportError:
+        return pa.ipc.open_file(files["frame"]).read_all().to_pandas()
+    return polars.read_ipc(io.BytesIO(files["frame"]))
+
+
+def _ipc(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _pack_pandas(frame: pd.DataFrame, files: Files, name: str) -> dict[str, Any]:
+    parts = [frame.iloc[:, k] for k in range(frame.shape[1])]
+    levels = [] if frame.index.equals(pd.RangeIndex(len(frame))) else _levels(frame.index)
+    packed = [_pack_series(part) for part in [*parts, *levels]]
+    files[name] = _ipc(pa.table({str(k): column for k, (column, _) in enumerate(packed)}))
+    return {
+        "part": name,
+        "rows": len(frame),
+        "types": [how for _, how in packed],
+        "labels": _pack_labels(frame.columns),
+        "index": len(levels),
+        "freq": frame.index.freqstr if isinstance(frame.index, pd.DatetimeIndex | pd.TimedeltaIndex) else None,
+        "index_names": [_coded(label) for label in frame.index.names],
+        "steps": [int(part) for part in (frame.index.start, frame.index.stop, frame.index.step)]
+        if isinstance(frame.index, pd.RangeIndex)
+        else None,
+    }
+
+
+def _levels(index: pd.Index) -> list[pd.Series]:
+    if isinstance(index, pd.MultiIndex):
+        return [pd.Series(index.get_level_values(level)) for level in range(index.nlevels)]
+    return [pd.Series(index)]
+
+
+def _unpack_pandas(document: Mapping[str, Any], files: Mapping[str, bytes]) -> pd.DataFrame:
+    table = pa.ipc.open_stream(files[document["part"]]).read_all()
+    columns = [_unpack_series(table.column(k), how) for k, how in enumerate(document["types"])]
+    width = len(columns) - document["index"]
+    frame = pd.DataFrame(dict(enumerate(columns[:width])), index=pd.RangeIndex(document["rows"]))
+    frame.columns = _unpack_labels(document["labels"])
+    names = [_decoded(name) for name in document["index_names"]]
+    if document["steps"] is not None:
+        start, stop, step = document["steps"]
+        frame.index = pd.RangeIndex(start, stop, step, name=names[0])
+    elif document["index"] == 1:
+        frame.index = pd.Index(columns[width], name=names[0])
+        if document["freq"] is not None:
+            frame.index.freq = document["freq"]  # type: ignore[attr-defined]
+    elif document["index"]:
+        frame.index = pd.MultiIndex.from_arrays(columns[width:], names=names)
+    return frame
+
+
+def _pack_labels(columns: pd.Index) -> dict[str, Any]:
+    return {
+        "labels": [_coded(label) for label in columns],
+        "names": [_coded(name) for name in columns.names],
+        "levels": columns.nlevels,
+        "type": _type_name(columns.dtype),
+    }
+
+
+def _unpack_labels(document: Mapping[str, Any]) -> pd.Index:
+    labels = [_decoded(label) for label in document["labels"]]
+    names = [_decoded(name) for name in document["names"]]
+    if document["levels"] > 1:
+        return pd.MultiIndex.from_tuples(labels, names=names)
+    made: pd.Index = pd.Index(labels, dtype=document["type"], name=names[0], tupleize_cols=False)
+    return made
+
+
+def _type_name(dtype: Any) -> str:
+    if isinstance(dtype, pd.StringDtype):
+        return f"string[{dtype.storage}]" if dtype.na_value is pd.NA else "str"
+    return "category" if isinstance(dtype, pd.CategoricalDtype) else str(dtype)
+
+
+def _pack_series(series: pd.Series) -> tuple[Any, dict[str, Any]]:
+    """Return a series as an Arrow array, and what it takes to undo that."""
+    dtype = series.dtype
+    if (
+        dtype.kind == "O"
+        and isinstance(dtype, np.dtype)
+        and not all(entry is None or isinstance(entry, str) for entry in series)
+    ):
+        texts = [json.dumps(_coded(entry), ensure_ascii=False) for entry in series]
+        return pa.array(texts, type=pa.large_string()), {"coded": True}
+    if isinstance(dtype, np.dtype) and dtype.kind == "O":
+        return pa.array(series.tolist(), type=pa.large_string()), {"coded": False, "type": "object"}
+    if isinstance(dtype, pd.CategoricalDtype):
+        levels, how = _pack_series(pd.Series(dtype.categories))
+        known = pa.array(series.cat.codes.to_numpy(), type=pa.int32())
+        return known, {
+            "coded": False,
+            "type": "category",
+            "ordered": bool(dtype.ordered),
+            "levels": how,
+            "level_labels": [_coded(level) for level in dtype.categories],
+            "level_type": _type_name(dtype.categories.dtype),
+            "level_arrow": str(levels.type),
+        }
+    try:
+        made = pa.array(series, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError):
+        return _pack_series(pd.Series([None if pd.isna(e) else str(e) for e in series], dtype=object))
+    kind = "arrow" if isinstance(dtype, pd.ArrowDtype) else _type_name(dtype)
+    return made, {"coded": False, "type": kind}
+
+
+def _unpack_series(column: Any, how: Mapping[str, Any]) -> Any:
+    if how["coded"]:
+        return pd.Series([_decoded(json.loads(text)) for text in column.to_pylist()], dtype=object)
+    if how["type"] == "object":
+        return pd.Series(column.to_pylist(), dtype=object)
+    if how["type"] == "category":
+        labels = pd.Index(
+            [_decoded(label) for label in how["level_labels"]], dtype=how["level_type"], tupleize_cols=False
+        )
+        return pd.Series(pd.Categorical.from_codes(column.to_numpy(), categories=labels, ordered=how["ordered"]))
+    dtype: Any = pd.ArrowDtype(column.type) if how["type"] == "arrow" else pd.api.types.pandas_dtype(how["type"])
+    if hasattr(dtype, "__from_arrow__"):
+        return pd.Series(dtype.__from_arrow__(column))
+    return pd.Series(column.to_numpy()).astype(dtype)
+
+
+# --- entries ---------------------------------------------------------------------------------------------------------
+
+
+def _coded(entry: Any) -> Any:
+    """Return a Python value as JSON keeps it, with its type where JSON has none."""
+    if isinstance(entry, np.generic) and not isinstance(entry, np.datetime64 | np.timedelta64):
+        entry = entry.item()
+    if entry is None or isinstance(entry, bool | int | float | str):
+        return entry
+    for name, (kind, write, _) in _KINDS.items():
+        if isinstance(entry, kind):
+            return {name: write(entry)}
+    return str(entry)
+
+
+def _decoded(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    return _KINDS[kind][2](content)
+
+
+def _write_moment(entry: pd.Timestamp) -> list[Any]:
+    return [entry.isoformat(), entry.unit, None if entry.tz is None else str(entry.tz)]
+
+
+def _read_moment(content: list[Any]) -> Any:
+    text, unit, zone = content
+    moment = pd.Timestamp(text).as_unit(unit)
+    return moment if zone is None else moment.tz_convert(zone)
+
+
+# Times of pandas are times of Python, too, so they come first.
+_KINDS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "tuple": (tuple, lambda e: [_coded(part) for part in e], lambda c: tuple(map(_decoded, c))),
+    "NaT": (type(pd.NaT), lambda _e: "", lambda _c: pd.NaT),
+    "NA": (type(pd.NA), lambda _e: "", lambda _c: pd.NA),
+    "Timestamp": (pd.Timestamp, _write_moment, _read_moment),
+    "Timedelta": (pd.Timedelta, lambda e: [e.isoformat(), e.unit], lambda c: pd.Timedelta(c[0]).as_unit(c[1])),
+    "datetime": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
+    "timedelta": (
+        datetime.timedelta,
+        lambda e: [e.days, e.seconds, e.microseconds],
+        lambda c: datetime.timedelta(*c),
+    ),
+    "Decimal": (Decimal, str, Decimal),
+}

@@ -1,0 +1,236 @@
+"""A table as the caller gave it, the numbers that are used of it, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import pandas as pd
+
+from keyless.errors import InputError
+from keyless.problem import Block
+from keyless.tables import matrices
+from keyless.tables.frames import build, taken, to_records
+from keyless.tables.reading import ColumnUse
+
+__all__ = ["Form", "Table", "frame_like", "with_missingness"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+Form = Literal["frame", "lazy", "records", "cells", "array", "sparse", "anndata"]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table as the caller gave it, and the numbers that are used of it.
+
+    Attributes:
+        block: the numbers, in float64, with names and row labels.
+        native: the caller's frame or AnnData, a frame of text for a text file; None when an array was given.
+        indexed: whether the rows have labels of their own (a pandas index), rather than numbers from 0.
+        uses: what became of each column, in the caller's order.
+        notes: what there is to say about how it was read.
+        source: the path it was read from.
+        id_column: name of the column that names the rows, where one does.
+        form: what kind of thing was given.
+        matrix: the array or sparse matrix given, where the block does not hold all of it.
+        unstored_missing: whether what a sparse matrix does not store is missing, rather than 0.
+    """
+
+    block: Block
+    native: Any = None
+    indexed: bool = False
+    uses: tuple[ColumnUse, ...] = ()
+    notes: tuple[str, ...] = ()
+    source: str | None = None
+    id_column: str | None = None
+    form: Form = "array"
+    matrix: Any = field(default=None, repr=False)
+    unstored_missing: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the table is called."""
+        return self.block.name
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the block's columns."""
+        return self.block.columns or ()
+
+    @property
+    def row_ids(self) -> tuple[Any, ...]:
+        """Label of each row."""
+        return self.block.row_ids or ()
+
+    @property
+    def index(self) -> pd.Index | None:
+        """The caller's pandas index, where its labels are more than row numbers."""
+        if not self.indexed:
+            return None
+        index: pd.Index = self.native.obs_names if self.form == "anndata" else self.native.index
+        return index
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Names of columns that are not used."""
+        return tuple(use.name for use in self.uses if use.kind in ("id", "left out"))
+
+    @property
+    def all_columns(self) -> tuple[Any, ...]:
+        """The caller's names of all columns, used or left out, in the caller's order."""
+        if self.native is None:
+            return tuple(use.name for use in self.uses)
+        if self.form == "anndata":
+            return tuple(self.native.var_names)
+        return tuple(self._frame.columns)
+
+    def column(self, name: str) -> list[Any]:
+        """Return one column as it was given; of text files numbers as such, and None where missing."""
+        if name in [use.name for use in self.uses]:
+            number = [use.name for use in self.uses].index(name)
+            if self.form in ("array", "sparse", "anndata"):
+                return list(matrices.column(self.block, self.matrix, self.uses, number).tolist())
+            use, label = self.uses[number], self.all_columns[number]
+            if self.form == "cells":
+                return self._read_cells(use, label)
+            return list(self._frame.get_column(label).to_list())
+        if self.form == "anndata" and name in self.native.obs.columns:
+            return list(self.native.obs[name].tolist())
+        found = ", ".join(repr(str(column)) for column in self.all_columns[:20])
+        raise InputError(f"{self.name}: must have a column {name!r}; found {found}.")
+
+    def levels(self, use: ColumnUse) -> list[Any]:
+        """Return the entries that the levels of a category stand for, in its order."""
+        if use.coding is None or not use.coding.exemplars:
+            return []
+        entries = self.column(use.name)
+        return [entries[row] for row in use.coding.exemplars]
+
+    def _read_cells(self, use: ColumnUse, label: Any) -> list[Any]:
+        if use.kind in ("number", "integer"):
+            at = self.columns.index(use.columns[0])
+            values = self.block.values[:, at].tolist()
+            seen = self.block.mask[:, at].tolist()
+            kind = int if use.kind == "integer" else float
+            return [kind(value) if known else None for value, known in zip(values, seen, strict=True)]
+        entries = self.native[label].tolist()
+        if use.columns:
+            seen = self.block.mask[:, self.columns.index(use.columns[0])].tolist()
+            return [entry.strip() if known else None for entry, known in zip(entries, seen, strict=True)]
+        return [None if entry is pd.NA or not entry.strip() else entry.strip() for entry in entries]
+
+    @cached_property
+    def _frame(self) -> Any:
+        return nw.from_native(self.native, eager_only=True)
+
+    def observed(self, rows: IntArray) -> list[BoolArray]:
+        """Return, for each column, where it is observed in `rows` (−1: nowhere) or not used at all."""
+        here, taken_rows = rows >= 0, np.maximum(rows, 0)
+        places = {name: number for number, name in enumerate(self.columns)}
+        return [
+            self.block.mask[taken_rows, places[use.columns[0]]] & here if use.columns else np.ones(len(rows), bool)
+            for use in self.uses
+        ]
+
+    def entries(self, values: FloatArray, rows: IntArray) -> dict[Any, Any]:
+        """Return all columns by name, rows in a new order, what is not observed filled.
+
+        Args:
+            values: numbers of the block's columns for each row of the result; those observed are not looked at.
+            rows: row of this table for each row of the result, −1 for none.
+        """
+        if self.form in ("array", "sparse", "anndata"):
+            whole = self._whole(values, rows)
+            return {label: whole[:, k] for k, label in enumerate(self.all_columns)}
+        frame = self.native if isinstance(self.native, pd.DataFrame) else self._frame
+        places = {name: number for number, name in enumerate(self.columns)}
+        return {
+            label: taken(
+                frame,
+                label,
+                rows,
+                use=use,
+                values=values[:, [places[name] for name in use.columns]],
+                observed=seen,
+            )
+            for label, use, seen in zip(self.all_columns, self.uses, self.observed(rows), strict=True)
+        }
+
+    def rebuilt(self, values: FloatArray, rows: IntArray, *, index: pd.Index | None = None) -> Any:
+        """Return the caller's kind of table: observed entries as they are, others filled with the given numbers.
+
+        Args:
+            values: numbers of the block's columns for each row of the result; those observed are not looked at.
+            rows: row of this table for each row of the result, −1 for none.
+            index: row labels of a pandas frame; None: numbers from 0.
+        """
+        if self.form in ("array", "sparse", "anndata"):
+            whole = self._whole(values, rows)
+            return self._matrix(whole, rows, index, known=~np.isnan(whole) if whole.dtype.kind == "f" else None)
+        return self._framed(self.entries(values, rows), index)
+
+    def marked(self, rows: IntArray, *, index: pd.Index | None = None) -> Any:
+        """Return the same kind of table as `rebuilt` with True where an entry was filled.
+
+        Args:
+            rows: row of this table for each row of the result, −1 for none.
+            index: row labels of a pandas frame; None: numbers from 0.
+        """
+        filled = [~seen for seen in self.observed(rows)]
+        if self.form in ("array", "sparse", "anndata"):
+            return self._matrix(np.column_stack(filled), rows, index, known=None)
+        return self._framed(dict(zip(self.all_columns, filled, strict=True)), index)
+
+    def _whole(self, values: FloatArray, rows: IntArray) -> Any:
+        missing = self.unstored_missing
+        return matrices.filled(self.block, self.matrix, self.uses, values, rows, unstored_missing=missing)
+
+    def _framed(self, columns: Mapping[Any, Any], index: pd.Index | None) -> Any:
+        made = frame_like(self, columns, index=index)
+        if isinstance(made, pd.DataFrame):
+            made.columns = self.native.columns
+        return made
+
+    def _matrix(self, whole: Any, rows: IntArray, index: pd.Index | None, *, known: BoolArray | None) -> Any:
+        if self.form == "sparse":
+            return matrices.as_sparse(whole, like=self.matrix, known=known)
+        if self.form == "anndata":
+            return matrices.as_anndata(whole, like=self.native, rows=rows, index=index)
+        return whole
+
+
+def frame_like(table: Table, columns: Mapping[Any, Any], *, index: pd.Index | None = None) -> Any:
+    """Return a frame of the caller's kind; pandas for arrays and files.
+
+    Args:
+        table: the caller's table.
+        columns: entries by column name.
+        index: row labels of a pandas frame; None: numbers from 0.
+    """
+    frame = build(columns, like=None if table.form in ("array", "sparse", "anndata") else table.native, index=index)
+    if table.form == "records":
+        return to_records(frame)
+    return frame.lazy() if table.form == "lazy" else frame
+
+
+def with_missingness(table: Table, *, like: Table | None = None) -> Table:
+    """Return the table with one more column per column that is sometimes missing: 1 where it is observed, else 0.
+
+    Args:
+        table: a table.
+        like: the table that says which columns are sometimes missing; None: the table itself.
+    """
+    share = (table if like is None else like).block.mask.mean(axis=0)
+    varying = np.flatnonzero((share > 0) & (share < 1))
+    mask = table.block.mask
+    values = np.concatenate([table.block.values, mask[:, varying].astype(np.float64)], axis=1)
+    seen = np.concatenate([mask, np.ones((mask.shape[0], varying.size), dtype=bool)], axis=1)
+    columns = (*table.columns, *(f"{table.columns[k]} is observed" for k in varying))
+    return replace(table, block=Block(values, seen, table.name, columns, table.row_ids))
