@@ -1,0 +1,97 @@
+"""`keyless fill`: Soft-Impute on one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from keyless.cli.app import app, say, write_out
+from keyless.cli.inputs import check_files, check_out, open_tables
+from keyless.cli.options import ReadingOptions
+from keyless.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from keyless.tables import Table
+
+__all__ = ["fill"]
+
+
+@app.command(help_epilogue="Example: `keyless fill ratings.csv --out filled.csv`")
+def fill(
+    table: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    out: Path | None = None,
+    rank: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    penalty: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
+    seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
+    spreadsheet_safe: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    reading: ReadingOptions | None = None,
+) -> None:
+    """Fill the missing entries of one table with Soft-Impute.
+
+    Columns are put on a common scale, and filled by the matrix of low rank that fits the observed entries best; rank
+    and penalty are those that predict held-out observed entries best. Entries that are there stay exactly as they are.
+
+    Args:
+        table: A table file.
+        out: File for the filled table, .csv or .parquet; CSV on stdout unless given.
+        rank: The largest rank allowed; chosen unless given.
+        penalty: Weight of the nuclear norm, for columns of variance 1; chosen unless given.
+        seed: Draws the held-out entries.
+        spreadsheet_safe: Put a `'` before text cells that a spreadsheet would run as a formula.
+        reading: How the file becomes a table.
+    """
+    from keyless import runs
+
+    check_files([table], least=1)
+    if out is not None:
+        if out.suffix.lower() not in (".csv", ".parquet"):
+            raise InputError(f"--out: must end in .csv or .parquet; found {out}.")
+        check_out(out, [table])
+    (read,) = open_tables([table], reading or ReadingOptions())
+    filled = _frame(read, _filled(read, rank=rank, penalty=penalty, seed=seed))
+    if spreadsheet_safe:
+        filled = runs.spreadsheet_safe_frame(filled)
+    if out is None:
+        write_out(filled.to_csv(index=False, lineterminator="\n"))
+    elif out.suffix.lower() == ".csv":
+        runs.write_file(out, lambda path: filled.to_csv(path, index=False, lineterminator="\n"))
+    else:
+        runs.write_file(out, lambda path: runs.write_parquet(runs.typed(filled, [read]), path))
+    gaps = int((~read.block.mask).sum())
+    say(f"filled {gaps} of {read.block.mask.size} entries of {len(read.columns)} columns.")
+
+
+def _filled(table: Table, *, rank: int | None, penalty: float | None, seed: int) -> np.ndarray[Any, np.dtype[Any]]:
+    """Fill the table's numbers, each column scaled by what is observed of it."""
+    import numpy as np
+
+    import keyless
+
+    values = np.where(table.block.mask, table.block.values, np.nan)
+    if table.block.mask.all():
+        return values
+    centre, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+    spread[spread == 0] = 1.0
+    most = min(values.shape)
+    if rank is not None and rank > most:
+        raise InputError(f"--rank: must be at most {most}, the smaller side of the table; found {rank}.")
+    filler = keyless.SoftImpute(rank=rank, penalty=penalty, random_state=seed)
+    filled: np.ndarray[Any, np.dtype[Any]] = filler.fit_transform((values - centre) / spread) * spread + centre
+    say(f"rank {filler.rank_}, penalty {filler.penalty_:.3g}.")
+    return filled
+
+
+def _frame(table: Table, values: np.ndarray[Any, np.dtype[Any]]) -> pd.DataFrame:
+    import numpy as np
+    import pandas as pd
+
+    made = table.rebuilt(values, np.arange(len(values)))
+    return made if isinstance(made, pd.DataFrame) else pd.DataFrame(made, columns=list(table.all_columns))

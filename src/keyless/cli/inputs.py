@@ -1,0 +1,242 @@
+"""The files a command is given: checked before anything is computed, so that nothing is lost later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keyless.cli.options import LinkingOptions, ReadingOptions
+from keyless.errors import InputError
+
+if TYPE_CHECKING:
+    from keyless.runs import Fingerprint
+    from keyless.tables import Table
+
+__all__ = [
+    "STDIN",
+    "check_files",
+    "check_out",
+    "linking_options",
+    "open_tables",
+    "read_pairs",
+    "reading_of",
+    "warnings_about",
+]
+
+STDIN = Path("-")
+
+
+def check_files(paths: Sequence[Path], *, least: int = 2) -> tuple[Fingerprint, ...]:
+    """Return what identifies the table files; refuse those that are not there, and the same one twice.
+
+    Args:
+        paths: table files; `-` is standard input, about which nothing is known yet.
+        least: how many there must be.
+    """
+    from keyless.runs import fingerprint
+
+    if len(paths) < least:
+        wanted = "at least two table files" if least > 1 else "a table file"
+        raise InputError(f"tables: must be {wanted}; found {len(paths)}. Example: keyless link clinic.csv lab.csv")
+    files = [path for path in paths if path != STDIN]
+    for path in files:
+        if str(path).startswith("-") and not path.exists():
+            raise InputError(f"{path}: must be an option or a table file; there is none of that name. See --help.")
+    for path in files:
+        if path.is_dir():
+            raise InputError(f"{path}: must be a table file; it is a folder. Name the files in it.")
+        if not path.exists():
+            raise InputError(f"{path}: must be a table file; there is no such file. Check the name.")
+        if not path.is_file():
+            raise InputError(f"{path}: must be a file that can be read twice. Pipe it in, and name it - here.")
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{path!r}: must have a name that is text in UTF-8. Rename it.") from None
+    for one, two in combinations(files, 2):
+        if one.samefile(two):
+            raise InputError(f"{two}: must be another table than {one}; it is the same file, given twice.")
+    found = tuple(fingerprint(path) for path in files)
+    for (one, first), (two, second) in combinations(zip(files, found, strict=True), 2):
+        if first.same_content(second):
+            raise InputError(
+                f"{two}: must be another table than {one}; the two files hold exactly the same. "
+                "There is nothing to link: row i belongs to row i."
+            )
+    return found
+
+
+def check_out(out: Path, inputs: Iterable[Path]) -> None:
+    """Refuse an output that is an input, lies in one, or would replace one.
+
+    Args:
+        out: where results go.
+        inputs: files that are read.
+    """
+    place = out.resolve()
+    if place in (Path.cwd(), *Path.cwd().parents):
+        raise InputError(f"--out: must not be the folder you are in, or one around it; {out} is. Choose another place.")
+    for path in inputs:
+        source = path.resolve()
+        if place == source:
+            raise InputError(f"--out: must not be an input; {out} is. Choose another place.")
+        if source in place.parents:
+            raise InputError(f"--out: must not lie in an input; {out} is inside {path}. Choose another place.")
+        if place in source.parents:
+            raise InputError(
+                f"--out: must not hold an input, which would be replaced; {path} is inside {out}. Choose another place."
+            )
+
+
+def open_tables(
+    paths: Sequence[Path], options: ReadingOptions, *, reference: str | None = None, max_memory: int | None = None
+) -> tuple[Table, ...]:
+    """Read table files, the reference first.
+
+    Args:
+        paths: the files.
+        options: how to read them.
+        reference: name of the table whose row order the answer is given in; the first unless given.
+        max_memory: bytes that linking may take; None: what the machine has available.
+    """
+    from keyless.tables import name_tables, read_table, read_tables
+
+    reading = reading_of(options, max_memory=max_memory)
+    named = name_tables(paths)
+    if len(named) == 1:
+        return tuple(read_table(path, name=name, reading=reading) for name, path in named.items())
+    return read_tables(named, reference=reference, reading=reading)[0]
+
+
+def reading_of(options: ReadingOptions, *, max_memory: int | None = None) -> Any:
+    """Return the options as the library takes them.
+
+    Args:
+        options: as the command line has them.
+        max_memory: bytes that may be used; None: what the machine has available.
+    """
+    from keyless.tables import Reading
+    from keyless.tables.reading import MISSING
+
+    if len(options.id) > 1:
+        raise InputError(f"--id: must be given once, for a column of one name; found {', '.join(options.id)}.")
+    return Reading(
+        id=options.id[0] if options.id else None,
+        missing=(*MISSING, *options.missing),
+        layout="long" if options.long else "wide",
+        drop=options.drop,
+        as_number=options.as_number,
+        as_category=options.as_category,
+        decimal=options.decimal,
+        encoding=options.encoding,
+        max_memory=max_memory,
+    )
+
+
+def read_pairs(path: Path | None, tables: Sequence[Table], *, option: str) -> dict[str, list[tuple[Any, Any]]] | None:
+    """Read pairs of ids from a CSV file with columns reference_id, row_id and, for several tables, table.
+
+    Ids are compared as text, exactly as they stand in the files.
+
+    Args:
+        path: the file; None reads nothing.
+        tables: the tables, the reference first.
+        option: how the command line calls it.
+    """
+    import pandas as pd
+
+    if path is None:
+        return None
+    if not path.is_file():
+        raise InputError(f"{option}: must be a CSV file; there is no {path}.")
+    try:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InputError(f"{option}: {path} must be a CSV file of pairs; it cannot be read ({error}).") from error
+    several = len(tables) > 2
+    wanted = {"reference_id", "row_id", *(["table"] if several else [])}
+    if not wanted <= set(frame.columns):
+        raise InputError(
+            f"{option}: {path} must have the columns {', '.join(sorted(wanted))}; "
+            f"found {', '.join(map(repr, frame.columns))}."
+        )
+    names = frame["table"].tolist() if "table" in frame.columns else [tables[1].name] * len(frame)
+    by_name = {table.name: _labels(table) for table in tables}
+    reference = by_name[tables[0].name]
+    pairs: dict[str, list[tuple[Any, Any]]] = {table.name: [] for table in tables[1:]}
+    for line, (left, name, right) in enumerate(
+        zip(frame["reference_id"], names, frame["row_id"], strict=True), start=2
+    ):
+        where = f"{option}: {path}, line {line}"
+        if name not in pairs:
+            raise InputError(f"{where}: must name one of {', '.join(map(repr, pairs))}; found {name!r}.")
+        if not right:
+            continue  # a line of matches.csv about a row without a partner
+        for label, known, table in ((left, reference, tables[0].name), (right, by_name[name], name)):
+            if label not in known:
+                raise InputError(f"{where}: must name rows that exist; {table} has no row {label!r}.")
+        pairs[name].append((reference[left], by_name[name][right]))
+    return pairs
+
+
+def _labels(table: Table) -> dict[str, Any]:
+    return {str(label): label for label in table.row_ids}
+
+
+def warnings_about(tables: Sequence[Table]) -> list[str]:
+    """Return what the reader of a result must know of its tables: notes of the reading, and equal rows.
+
+    Args:
+        tables: the tables.
+    """
+    return [*(f"{table.name}: {note}" for table in tables for note in table.notes), *_same_rows(tables)]
+
+
+def _same_rows(tables: Sequence[Table]) -> list[str]:
+    """Return a warning for each two tables that hold the same rows, perhaps in another order."""
+    import numpy as np
+
+    def key(table: Table, order: Sequence[int]) -> Any:
+        values = np.where(table.block.mask, table.block.values, np.inf)[:, list(order)]
+        return values[np.lexsort(values.T[::-1])]
+
+    found = []
+    for one, two in combinations(tables, 2):
+        if one.block.shape != two.block.shape:
+            continue
+        order: Sequence[int] = range(len(one.columns))
+        if set(one.columns) == set(two.columns):
+            order = [two.columns.index(column) for column in one.columns]
+        if np.array_equal(key(one, range(len(one.columns))), key(two, order)):
+            found.append(
+                f"{one.name} and {two.name} hold the same rows, perhaps in another order: "
+                "the link is found by equality, and says nothing about other tables."
+            )
+    return found
+
+
+def linking_options(linking: LinkingOptions, tables: Sequence[Table]) -> dict[str, Any]:
+    """Return the options as `keyless.link` takes them.
+
+    Args:
+        linking: as the command line has them.
+        tables: the tables, the reference first.
+    """
+    from keyless.cli.options import check_device, shared_columns
+
+    check_device(linking.device)
+    return {
+        "reference": linking.reference,
+        "known_pairs": read_pairs(linking.known_pairs, tables, option="--known-pairs"),
+        "forbid": read_pairs(linking.forbid, tables, option="--forbid"),
+        "within": list(linking.within) or None,
+        "shared": shared_columns(linking.shared),
+        "strangers": linking.strangers,
+        "missingness": linking.missingness,
+        "method": linking.method,
+        "random_state": linking.seed,
+        "n_jobs": linking.jobs,
+        "max_time": linking.max_time,
+    }

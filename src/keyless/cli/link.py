@@ -1,0 +1,223 @@
+"""`keyless link`: which row belongs to which, into a folder or onto stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from keyless.cli.app import INTERRUPTED, app, say, write_out
+from keyless.cli.inputs import STDIN, check_files, check_out, linking_options, open_tables, warnings_about
+from keyless.cli.options import (
+    OUTPUT,
+    LinkingOptions,
+    ReadingOptions,
+    TableFiles,
+    check_device,
+    configuration,
+    from_file,
+)
+from keyless.cli.progress import Stages, watched
+from keyless.cli.words import exit_code, print_json, verdict_lines, verdicts
+from keyless.errors import InputError
+
+if TYPE_CHECKING:
+    from keyless.links import Links
+    from keyless.runs import Unfinished
+
+__all__ = ["Linked", "link", "run_link"]
+
+_NO_BEARING = (*OUTPUT, "jobs")
+"""Options that do not change the answer."""
+
+
+@app.command(help_epilogue="Example: `keyless link clinic.csv lab.csv --out run/`", config=from_file)
+def link(
+    tables: TableFiles = (),
+    *,
+    out: Path | None = None,
+    report: Path | None = None,
+    json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    spreadsheet_safe: Annotated[bool, Parameter(show_default=False)] = False,
+    resume: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    config: Path | None = None,
+    reading: ReadingOptions | None = None,
+    linking: LinkingOptions | None = None,
+) -> int:
+    """Find which rows of two or more tables are the same entity, how sure that is, and whether it can be told.
+
+    With `--out` the folder gets matches.csv, joined.csv and joined.parquet, the filled-in tables in completed/,
+    report.html, run.json, config.toml and links.keyless; it is written in one step when all is done. Without, the
+    matches go to stdout as CSV. The verdict is told on stderr, and by the exit code: 0 linked, 3 uncertain or
+    unlinkable. Ctrl-C ends the search and saves the best so far (exit code 130).
+
+    Args:
+        tables: Two or more table files about the same things: CSV, TSV or Parquet, also compressed; `-` is standard
+            input.
+        out: Folder for the results: a new one, an empty one, or an earlier run, which is replaced.
+        report: Also write the report to this HTML file.
+        json: Print the verdict as JSON; without `--out` the matches, too.
+        spreadsheet_safe: Put a `'` before text cells that a spreadsheet would run as a formula.
+        resume: Continue a killed run from its last finished stage.
+        config: TOML file of options; those given on the command line win. Each run writes its own as config.toml.
+        reading: How files become tables.
+        linking: What is known of the rows, and what the search may spend.
+    """
+    from keyless import runs
+
+    reading, linking = reading or ReadingOptions(), linking or LinkingOptions()
+    del config  # its options are already in the others
+    check_device(linking.device)
+    if resume and out is None:
+        raise InputError("--resume: must come with --out, the folder of the run to continue.")
+    if resume and STDIN in tables:
+        raise InputError("--resume: must not come with standard input (-), which cannot be read again.")
+    inputs = check_files(tables)
+    given = [*tables, *(path for path in (linking.known_pairs, linking.forbid) if path is not None)]
+    _check_places(out, report, given)
+    options = configuration(tables, reading, linking, out=out, report=report, spreadsheet_safe=spreadsheet_safe)
+    text = runs.to_toml(options, title="What `keyless link` was run with; `keyless link --config` reads it.")
+    with contextlib.ExitStack() as stack:
+        unfinished = None
+        if out is not None:
+            relevant = {name: value for name, value in options.items() if name not in _NO_BEARING}
+            relevant["tables"] = [path.name for path in tables]
+            files = [*inputs, *(runs.fingerprint(path) for path in given[len(tables) :] if path.is_file())]
+            unfinished = stack.enter_context(
+                runs.open_unfinished(out, configuration=text, options=relevant, inputs=files, resume=resume)
+            )
+            _tell_resumed(unfinished, resume=resume)
+        # Ctrl-C is answered until everything is written: the first does not lose what is being saved.
+        stages, stop = stack.enter_context(watched())
+        links = None if unfinished is None else unfinished.kept()
+        if links is None:
+            checkpoint = None if unfinished is None else unfinished.checkpoint
+            links = run_link(tables, reading, linking, stages, checkpoint=checkpoint)
+        done = Linked(links, warnings_about(links.tables), stop.requested)
+        if out is not None and unfinished is not None:
+            if not done.interrupted:
+                unfinished.keep(links)
+            try:
+                runs.write_run(
+                    links, out, configuration=text, inputs=files, timings=stages.timings, warnings=done.warnings,
+                    spreadsheet_safe=spreadsheet_safe,
+                )  # fmt: skip
+            except Exception:
+                if not unfinished.empty:
+                    say("the result could not be written, but it is kept: the same command with --resume writes it.")
+                raise
+            if not done.interrupted:
+                unfinished.remove()
+        if report is not None:
+            page = runs.rendered(links)
+            runs.write_file(report, lambda path: path.write_text(page, encoding="utf-8", newline="\n"))
+        can_resume = done.interrupted and unfinished is not None and not unfinished.empty
+    _tell(done, out=out, as_json=json, spreadsheet_safe=spreadsheet_safe)
+    if can_resume:
+        say("the same command with --resume goes on from the last finished stage.")
+    return INTERRUPTED if done.interrupted else exit_code(links)
+
+
+@dataclass(frozen=True, eq=False)
+class Linked:
+    """What a search gave.
+
+    Attributes:
+        links: the result.
+        warnings: what the reader of the result must know.
+        interrupted: whether a signal ended the search.
+    """
+
+    links: Links
+    warnings: list[str]
+    interrupted: bool
+
+
+def run_link(
+    tables: Sequence[Path],
+    reading: ReadingOptions,
+    linking: LinkingOptions,
+    stages: Stages,
+    *,
+    checkpoint: Path | None = None,
+) -> Links:
+    """Read tables and link them.
+
+    Args:
+        tables: the table files.
+        reading: how files become tables.
+        linking: what is known of the rows, and what the search may spend.
+        stages: shows progress, and says when to stop.
+        checkpoint: folder in which the engine keeps finished stages.
+    """
+    from keyless.linker import link as linked
+
+    read = open_tables(tables, reading, reference=linking.reference)
+    options = linking_options(linking, read)
+    stages.spent("reading")
+    links = linked({table.name: table for table in read}, callback=stages, checkpoint=checkpoint, **options)
+    stages.spent("last steps")
+    return links
+
+
+def _check_places(out: Path | None, report: Path | None, given: Sequence[Path]) -> None:
+    """Say before the work, not after, that results cannot be written."""
+    from keyless import runs
+
+    if out is not None:
+        check_out(out, given)
+    if report is None:
+        return
+    check_out(report, given)
+    if out is not None and out.resolve() in report.resolve().parents:
+        raise InputError(f"--report: must lie outside {out}, which gets a report.html of its own.")
+    runs.check_file(report)
+
+
+def _tell_resumed(unfinished: Unfinished, *, resume: bool) -> None:
+    if unfinished.resumed:
+        say("continuing the unfinished run.")
+    elif resume:
+        say("there is no unfinished run to resume; starting from the beginning.")
+
+
+def _tell(done: Linked, *, out: Path | None, as_json: bool, spreadsheet_safe: bool) -> None:
+    from keyless import runs
+
+    for warning in done.warnings:
+        say(f"warning: {warning}")
+    sys.stderr.write("\n".join(verdict_lines(done.links)) + "\n")
+    if as_json:
+        more: dict[str, Any] = {"warnings": done.warnings, "interrupted": done.interrupted}
+        if out is None:
+            more["matches"] = list(_match_records(done.links))
+        else:
+            more["out"] = str(out)
+        print_json(verdicts(done.links) | more)
+    elif out is None:
+        write_out(runs.matches_text(done.links, spreadsheet_safe=spreadsheet_safe))
+    if done.interrupted:
+        where = "went to stdout" if out is None else f"is in {out}"
+        say(f"interrupted; the best so far {where}.")
+    elif out is not None:
+        say(f"the results are in {out}.")
+
+
+def _match_records(links: Links) -> Iterator[dict[str, Any]]:
+    for table in links.tables[1:]:
+        found = links.found[table.name]
+        for label, row, probability, margin in zip(
+            links.tables[0].row_ids, found.permutation, found.probability, found.margin, strict=True
+        ):
+            yield {
+                "reference_id": str(label),
+                "table": table.name,
+                "row_id": str(table.row_ids[row]) if row >= 0 else None,
+                "probability": probability,
+                "margin": margin,
+            }

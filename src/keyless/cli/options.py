@@ -1,0 +1,183 @@
+"""The options that several commands share, as the command line names them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from cyclopts import Parameter
+from cyclopts.config import Dict
+from cyclopts.validators import Number
+
+from keyless.errors import InputError
+
+if TYPE_CHECKING:
+    from cyclopts import App, ArgumentCollection
+
+__all__ = [
+    "OUTPUT",
+    "LinkingOptions",
+    "Method",
+    "ReadingOptions",
+    "Several",
+    "TableFiles",
+    "check_device",
+    "configuration",
+    "from_file",
+    "shared_columns",
+]
+
+Method: TypeAlias = Literal["auto", "joint", "pairs"]
+_REPEATED = Parameter(negative=(), allow_leading_hyphen=True, show_default=False, consume_multiple=False)
+Several: TypeAlias = Annotated[tuple[str, ...], _REPEATED]
+"""An option that may be given several times, also with text that begins with a hyphen."""
+
+OUTPUT = ("out", "report", "spreadsheet-safe")
+"""Options of `link` about where results go and how they look there."""
+
+TableFiles: TypeAlias = Annotated[
+    tuple[Path, ...], Parameter(negative=(), show_default=False, allow_leading_hyphen=True)
+]
+"""Also `-`, standard input; `check_files` refuses options that nobody knows."""
+
+
+@Parameter(name="*", group="Reading the tables")
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """How files become tables.
+
+    Args:
+        id: Column that names the rows, as `COLUMN` or `TABLE:COLUMN`; recognised unless given. Repeatable.
+        missing: Text that means a missing entry, beside empty cells and the usual ones (NA, NaN, null). Repeatable.
+        drop: Column to leave out, as `COLUMN` or `TABLE:COLUMN`. Repeatable.
+        as_number: Column to use as numbers, whatever it looks like. Repeatable.
+        as_category: Column to use as categories, whatever it looks like. Repeatable.
+        long: Files have one line per entry: row, column, value.
+        decimal: Decimal mark of numbers in text files, `.` or `,`.
+        encoding: Encoding of text files; UTF-8, or latin-1 where it is not, unless given.
+    """
+
+    id: Several = ()
+    missing: Several = ()
+    drop: Several = ()
+    as_number: Several = ()
+    as_category: Several = ()
+    long: Annotated[bool, Parameter(show_default=False)] = False
+    decimal: Literal[".", ","] = "."
+    encoding: str | None = None
+
+
+@Parameter(name="*", group="Linking")
+@dataclass(frozen=True, kw_only=True)
+class LinkingOptions:
+    """What is known of the rows, and what the search may spend.
+
+    Args:
+        reference: Table whose row order the answer is given in; the first unless given.
+        known_pairs: CSV file of sure matches: columns reference_id and row_id, and table when there are several tables.
+            A part of an earlier matches.csv will do.
+        forbid: CSV file of pairs known to be wrong, in the same form.
+        within: Column that all tables have and that must agree; rows match inside a group only. Repeatable.
+        shared: Column of numbers that tables share, as `COLUMN` or `FIRST=SECOND`; `none` uses none. Repeatable;
+            by default those of the same name.
+        strangers: Whether rows may have no partner; by default this is decided from the data.
+        missingness: Let which entries are missing count as information.
+        method: One joint model, table by table, or whichever convinces.
+        seed: The same seed gives the same answer.
+        jobs: How many candidates are worked on at a time; the answer does not depend on it.
+        max_time: Seconds after which the best so far is taken.
+        device: Where to compute; `cpu` and `auto` exist today.
+    """
+
+    reference: str | None = None
+    known_pairs: Path | None = None
+    forbid: Path | None = None
+    within: Several = ()
+    shared: Several = ()
+    strangers: bool | None = None
+    missingness: Annotated[bool, Parameter(show_default=False)] = False
+    method: Method = "auto"
+    seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    jobs: Annotated[int, Parameter(validator=Number(gte=1))] = 1
+    max_time: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
+    device: str = "auto"
+
+
+def from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Take from the file that `--config` names every option that was not given on the command line.
+
+    Args:
+        app: the app.
+        commands: the command that runs.
+        arguments: its arguments, as far as they are known.
+    """
+    named = [argument.tokens[0].value for argument in arguments if argument.name == "--config" and argument.tokens]
+    if not named:
+        return
+    path = Path(named[0])
+    try:
+        options = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: must be a TOML file of options; there is no such file.") from None
+    except ValueError as error:
+        raise InputError(f"{path}: must be a TOML file of options; {error}.") from error
+    # One file serves link, check and inspect: options of the others are left alone, unknown ones are refused.
+    own = {name.removeprefix("--") for argument in arguments for name in argument.names}
+    options = {name: value for name, value in options.items() if name in own or name not in _all_names()}
+    Dict(options, use_commands_as_keys=False, source=str(path))(app, commands, arguments)
+
+
+def _all_names() -> set[str]:
+    return {*configuration((), ReadingOptions(), LinkingOptions()), *OUTPUT}
+
+
+def check_device(device: str) -> None:
+    """Refuse devices that do not exist yet.
+
+    Args:
+        device: what the user named.
+    """
+    if device not in ("cpu", "auto"):
+        raise InputError(f"--device: must be cpu or auto, the only ones there are today; found {device!r}.")
+
+
+def shared_columns(given: Sequence[str]) -> str | list[str] | dict[str, str] | None:
+    """Return `--shared` as the library takes it.
+
+    Args:
+        given: column names, or pairs `FIRST=SECOND`; none at all means automatic.
+    """
+    if not given or list(given) == ["auto"]:
+        return "auto"
+    if list(given) == ["none"]:
+        return None
+    pairs = {}
+    for text in given:
+        left, mark, right = text.partition("=")
+        pairs[left] = right if mark else left
+    return list(pairs) if all(left == right for left, right in pairs.items()) else pairs
+
+
+def configuration(tables: Sequence[Path], *groups: ReadingOptions | LinkingOptions, **more: Any) -> dict[str, Any]:
+    """Return all options by the name the command line gives them, as a configuration file holds them.
+
+    Args:
+        tables: the table files.
+        groups: groups of options.
+        more: options of one command.
+    """
+    named: dict[str, Any] = {"tables": tables}
+    for group in groups:
+        named |= {field.name: getattr(group, field.name) for field in fields(group)}
+    return {name.replace("_", "-"): _plain(value) for name, value in (named | more).items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    return value

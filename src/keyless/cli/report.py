@@ -1,0 +1,36 @@
+"""`keyless report`: the page again, from the folder of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from keyless.cli.app import app, say
+
+__all__ = ["report"]
+
+
+@app.command(help_epilogue="Example: `keyless report run/ --out page.html`")
+def report(
+    run: Path,
+    /,
+    *,
+    out: Path | None = None,
+    redact: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+) -> None:
+    """Make the report of a run again, from its folder alone.
+
+    Args:
+        run: Folder written by `keyless link --out`.
+        out: The HTML file to write; report.html in the folder unless given.
+        redact: Leave out ids and cell values, for a page to share.
+    """
+    from keyless import runs
+
+    found = runs.read_run(run)
+    page = runs.rendered(found.links, redact=redact)
+    place = run / "report.html" if out is None else out
+    runs.write_file(place, lambda path: path.write_text(page, encoding="utf-8", newline="\n"))
+    say(f"the report is in {place}.")

@@ -1,0 +1,44 @@
+"""A run as a folder: what `keyless link --out` writes, and what other commands read again."""
+
+from __future__ import annotations
+
+from keyless.runs.cells import file_names, spreadsheet_safe, spreadsheet_safe_frame
+from keyless.runs.configuration import Fingerprint, fingerprint, to_toml
+from keyless.runs.folder import check_file, check_replaceable, write_file
+from keyless.runs.outputs import (
+    CONFIGURATION,
+    RESULT,
+    Run,
+    matches_text,
+    plain,
+    read_run,
+    rendered,
+    typed,
+    write_parquet,
+    write_run,
+)
+from keyless.runs.unfinished import Unfinished, open_unfinished
+
+__all__ = [
+    "CONFIGURATION",
+    "RESULT",
+    "Fingerprint",
+    "Run",
+    "Unfinished",
+    "check_file",
+    "check_replaceable",
+    "file_names",
+    "fingerprint",
+    "matches_text",
+    "open_unfinished",
+    "plain",
+    "read_run",
+    "rendered",
+    "spreadsheet_safe",
+    "spreadsheet_safe_frame",
+    "to_toml",
+    "typed",
+    "write_file",
+    "write_parquet",
+    "write_run",
+]

@@ -1,0 +1,265 @@
+"""A result as a folder of files, and back."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import pandas as pd
+
+import keyless
+from keyless.links import Links, load
+from keyless.runs.cells import file_names, spreadsheet_safe_frame
+from keyless.runs.configuration import Fingerprint
+from keyless.runs.folder import FORMAT, RECORD, VERSION, files_in, read_record, replace_folder
+from keyless.tables import Table
+
+__all__ = [
+    "CONFIGURATION",
+    "RESULT",
+    "Run",
+    "matches_text",
+    "plain",
+    "read_run",
+    "rendered",
+    "typed",
+    "write_parquet",
+    "write_run",
+]
+
+RESULT, CONFIGURATION, REPORT = "links.keyless", "config.toml", "report.html"
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "pandas")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A folder written by `write_run`.
+
+    Attributes:
+        folder: where it is.
+        links: the result.
+        record: what `run.json` says.
+    """
+
+    folder: Path
+    links: Links
+    record: Mapping[str, Any]
+
+
+def write_run(
+    links: Links,
+    folder: str | Path,
+    *,
+    configuration: str = "",
+    inputs: Sequence[Fingerprint] = (),
+    timings: Mapping[str, float] | None = None,
+    warnings: Sequence[str] = (),
+    spreadsheet_safe: bool = False,
+) -> None:
+    """Write a result as a folder, in one step: it is the new run afterwards, or what it was before.
+
+    The folder holds `matches.csv`, `joined.csv`, `joined.parquet`, `completed/<table>.csv` and beside each
+    `completed/<table>.filled.csv` with 1 where an entry was filled, `report.html`, `run.json`, `config.toml` and
+    `links.keyless`, from which all the others can be made again.
+
+    Args:
+        links: the result.
+        folder: where to write: free, an empty folder, or an earlier run with nothing else in it.
+        configuration: the content of `config.toml`.
+        inputs: what identifies the input files.
+        timings: seconds per stage.
+        warnings: what the reader of the result must know.
+        spreadsheet_safe: put a `'` before text cells that a spreadsheet would run as a formula.
+    """
+
+    def fill(fresh: Path) -> None:
+        safe = file_names(table.name for table in links.tables)
+        _write_csv(_matches(links), fresh / "matches.csv", safely=spreadsheet_safe)
+        joined = _with_ids(_pandas(links.joined()), links)
+        _write_csv(joined, fresh / "joined.csv", safely=spreadsheet_safe)
+        write_parquet(typed(joined, links.tables), fresh / "joined.parquet")
+        (fresh / "completed").mkdir()
+        for table in links.tables:
+            completed = _pandas(links.completed[table.name], columns=table.all_columns)
+            filled = _filled(links, table)
+            base = fresh / "completed" / safe[table.name]
+            _write_csv(_with_ids(completed, links), base.with_name(f"{base.name}.csv"), safely=spreadsheet_safe)
+            _write_csv(_with_ids(filled, links), base.with_name(f"{base.name}.filled.csv"), safely=spreadsheet_safe)
+        links.save(fresh / RESULT)
+        (fresh / CONFIGURATION).write_text(configuration, encoding="utf-8", newline="\n")
+        (fresh / REPORT).write_text(rendered(links), encoding="utf-8", newline="\n")
+        record = _record(links, safe) | {
+            "inputs": [{"file": known.file, "size": known.size, "sha256": known.sha256} for known in inputs],
+            "timings": dict(timings or {}),
+            "warnings": list(warnings),
+            "files": sorted({*files_in(fresh), RECORD}),
+        }
+        text = json.dumps(plain(record), indent=2, ensure_ascii=False, allow_nan=False)
+        (fresh / RECORD).write_text(text + "\n", encoding="utf-8", newline="\n")
+
+    replace_folder(Path(folder), fill)
+
+
+def read_run(folder: str | Path) -> Run:
+    """Read a folder written by `write_run`.
+
+    Args:
+        folder: the run.
+    """
+    folder = Path(folder)
+    record = read_record(folder)
+    return Run(folder, load(folder / RESULT), record)
+
+
+def rendered(links: Links, *, redact: bool = False) -> str:
+    """Return the report as one page of HTML.
+
+    Args:
+        links: the result.
+        redact: leave out ids and values.
+    """
+    from keyless.report import render  # noqa: PLC0415 — it brings matplotlib, which only a report needs
+
+    return render(links, redact=redact)
+
+
+def matches_text(links: Links, *, spreadsheet_safe: bool = False) -> str:
+    """Return `matches.csv` as text.
+
+    Args:
+        links: the result.
+        spreadsheet_safe: put a `'` before text cells that a spreadsheet would run as a formula.
+    """
+    frame = _matches(links)
+    return (spreadsheet_safe_frame(frame) if spreadsheet_safe else frame).to_csv(index=False, lineterminator="\n")
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON can hold it: numpy's numbers become Python's, and numbers that are not finite null.
+
+    Args:
+        value: mappings, sequences, text, numbers, in each other.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | np.ndarray):
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _record(links: Links, safe: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "keyless": keyless.__version__,
+        "versions": {"python": platform.python_version()}
+        | {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "seed": links.seed,
+        "verdict": links.evidence.verdict,
+        "status": {"reason": links.status.reason, "advice": links.status.advice},
+        "evidence": {name: vars(found.evidence) for name, found in links.found.items()},
+        "reference": links.reference,
+        "tables": {
+            table.name: {
+                "rows": table.block.shape[0],
+                "columns_used": table.block.shape[1],
+                "observed": float(table.block.mask.mean()),
+                "completed": f"completed/{safe[table.name]}.csv",
+            }
+            for table in links.tables
+        },
+        "choices": dict(links.choices),
+    }
+
+
+def _matches(links: Links) -> pd.DataFrame:
+    """The matches with ids as text, exactly as given; empty where there is no partner."""
+    parts = []
+    for table in links.tables[1:]:
+        found = links.found[table.name]
+        parts.append(
+            pd.DataFrame(
+                {
+                    "reference_id": [str(label) for label in links.tables[0].row_ids],
+                    "table": table.name,
+                    "row_id": [str(table.row_ids[row]) if row >= 0 else "" for row in found.permutation],
+                    "probability": found.probability,
+                    "margin": found.margin,
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
+
+
+def _with_ids(frame: pd.DataFrame, links: Links) -> pd.DataFrame:
+    """Put the reference's ids, as text, in front."""
+    name = "reference_id"
+    while name in map(str, frame.columns):
+        name = f"_{name}"
+    ids = pd.Series([str(label) for label in links.tables[0].row_ids], name=name, dtype=object)
+    return pd.concat([ids, frame.reset_index(drop=True)], axis=1)
+
+
+def _filled(links: Links, table: Table) -> pd.DataFrame:
+    """1 where an entry of the completed table was not in the table as given, else 0."""
+    rows = np.arange(table.block.shape[0]) if table.name == links.reference else links.permutations[table.name]
+    return _pandas(table.marked(rows), columns=table.all_columns).astype(np.int64)
+
+
+def _pandas(frame: Any, *, columns: Sequence[Any] = ()) -> pd.DataFrame:
+    """Return the caller's kind of frame or array as pandas."""
+    if isinstance(frame, pd.DataFrame):
+        return frame
+    if isinstance(frame, np.ndarray):
+        return pd.DataFrame(frame, columns=list(columns))
+    native: pd.DataFrame = nw.from_native(frame, eager_only=True).to_pandas()
+    return native
+
+
+def _write_csv(frame: pd.DataFrame, path: Path, *, safely: bool) -> None:
+    safe = spreadsheet_safe_frame(frame) if safely else frame
+    safe.to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
+
+
+def typed(frame: pd.DataFrame, tables: Sequence[Table]) -> pd.DataFrame:
+    """Return a frame with the numbers of text files, which are kept as the text they were, as numbers.
+
+    Args:
+        frame: columns of the tables, under their own names or with the table's name and a dot in front.
+        tables: the tables.
+    """
+    made = frame.copy()
+    for table in tables:
+        for use in table.uses if table.form == "cells" else ():
+            for name in {use.name, f"{table.name}.{use.name}"} & set(frame.columns):
+                if use.kind in ("number", "integer"):
+                    text = frame[name].str.strip().str.replace(use.coding.decimal, ".", regex=False)
+                    made[name] = pd.to_numeric(text.astype(object))
+    return made
+
+
+def write_parquet(frame: pd.DataFrame, path: Path) -> None:
+    """Write a frame; columns of several types become text.
+
+    Args:
+        frame: any frame.
+        path: where.
+    """
+    frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    for place, kind in enumerate(frame.dtypes):
+        if kind.kind == "O" and frame.iloc[:, place].dropna().map(type).nunique() > 1:
+            # Parquet holds one type per column.
+            frame.isetitem(place, frame.iloc[:, place].map(str, na_action="ignore").to_numpy())
+    frame.to_parquet(path, index=False)

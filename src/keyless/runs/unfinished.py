@@ -1,0 +1,159 @@
+"""What a run keeps while it works, so that a killed one can go on from its last finished stage."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import keyless
+from keyless.errors import InputError, KeylessError
+from keyless.links import Links, load
+from keyless.runs.configuration import Fingerprint
+from keyless.runs.folder import check_replaceable
+from keyless.runs.outputs import CONFIGURATION, RESULT
+
+__all__ = ["Unfinished", "open_unfinished"]
+
+_STATE, _LOCK = "state.json", "lock"
+_OURS = {_STATE, _LOCK, CONFIGURATION, RESULT, f"{RESULT}.partial", "checkpoint"}
+
+
+class Unfinished:
+    """The folder `<out>.unfinished/` of a run that works: its configuration, its inputs, its checkpoint.
+
+    Attributes:
+        folder: the folder.
+        checkpoint: the folder inside in which the engine keeps finished stages.
+        resumed: whether an earlier, killed run is continued.
+    """
+
+    def __init__(self, folder: Path, *, resumed: bool) -> None:
+        self.folder, self.resumed = folder, resumed
+        self.checkpoint = folder / "checkpoint"
+
+    @property
+    def empty(self) -> bool:
+        """Whether no stage was finished: there is nothing to resume."""
+        return not (self.folder / RESULT).exists() and not any(self.checkpoint.glob("*"))
+
+    def keep(self, links: Links) -> None:
+        """Keep the result, so that nothing is lost when it cannot be written where it should.
+
+        Args:
+            links: the result.
+        """
+        with contextlib.suppress(OSError):  # the place it should go to is no better, and will say so
+            links.save(self.folder / RESULT)
+
+    def kept(self) -> Links | None:
+        """Return the result of the run that is continued, where it had come so far."""
+        return load(self.folder / RESULT) if (self.folder / RESULT).exists() else None
+
+    def remove(self) -> None:
+        """Forget the run: it is done."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def open_unfinished(
+    out: Path, *, configuration: str, options: Mapping[str, Any], inputs: Sequence[Fingerprint], resume: bool
+) -> Iterator[Unfinished]:
+    """Hold the folder of an unfinished run; it stays there until `remove` is called.
+
+    Args:
+        out: where the run will be written.
+        configuration: `config.toml` of the run.
+        options: what the answer depends on; a resumed run must have the same.
+        inputs: what identifies the input files; likewise.
+        resume: continue a killed run, where there is one.
+    """
+    check_replaceable(out)
+    folder = out.resolve().with_name(f"{out.resolve().name}.unfinished")
+    state = {"keyless": keyless.__version__, "options": dict(options), "inputs": [asdict(known) for known in inputs]}
+    state = json.loads(json.dumps(state))
+    if folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= _OURS):
+        raise InputError(
+            f"{folder.name}: must be free for what a run keeps while it works; found something else. "
+            "Move it away, or choose another --out."
+        )
+    folder.mkdir(exist_ok=True)
+    with _locked(folder, out):
+        found = _read_state(folder)
+        resumed = resume and found is not None
+        if found is not None and resume:
+            _check_same(found, state, out)
+        else:
+            for path in folder.iterdir():
+                if path.name != _LOCK:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            (folder / CONFIGURATION).write_text(configuration, encoding="utf-8", newline="\n")
+            (folder / _STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8", newline="\n")
+        unfinished = Unfinished(folder, resumed=resumed)
+        unfinished.checkpoint.mkdir(exist_ok=True)
+        try:
+            yield unfinished
+        finally:
+            if unfinished.empty:
+                unfinished.remove()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, out: Path) -> Iterator[None]:
+    """Keep a second run from writing to the same place at the same time, where the system has file locks."""
+    try:
+        fcntl = importlib.import_module("fcntl")
+    except ImportError:
+        yield
+        return
+    with (folder / _LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise KeylessError(
+                f"{out}: another run is working on this folder now. Wait for it, or choose another --out."
+            ) from None
+        except OSError:
+            pass  # some network disks have no locks
+        yield
+
+
+def _read_state(folder: Path) -> dict[str, Any] | None:
+    try:
+        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None  # killed before it was written: nothing was finished
+    return state if isinstance(state, dict) and {"keyless", "options", "inputs"} <= state.keys() else None
+
+
+def _check_same(found: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
+    again = "Undo the change to resume, or leave --resume out to start from the beginning."
+    if found["keyless"] != now["keyless"]:
+        raise InputError(
+            f"{out}: must be resumed with the version of keyless that began it, {found['keyless']}; "
+            f"this is {now['keyless']}. Leave --resume out to start from the beginning."
+        )
+    for name in {**found["options"], **now["options"]}:
+        before, after = found["options"].get(name), now["options"].get(name)
+        if before != after:
+            raise InputError(
+                f"--{name}: must be what it was when the run began, {_shown(before)}; found {_shown(after)}. {again}"
+            )
+    before_files, after_files = ([Fingerprint(**known) for known in state["inputs"]] for state in (found, now))
+    for before, after in zip(before_files, after_files, strict=False):
+        if not before.same_content(after):
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(after.changed / 1e9))
+            raise InputError(
+                f"{after.file}: must hold what it held when the run began; it was {before.size} bytes then and is "
+                f"{after.size} bytes with other content now, last changed {when}. {again}"
+            )
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else json.dumps(value, ensure_ascii=False)
