@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import keyless
-from keyless.datasets import ShuffledTables, make_shuffled_tables
+from keyless.datasets import ShuffledTables, load_shuffled_tumours, make_shuffled_tables
 
 
 def columns_of(data: ShuffledTables) -> dict[str, slice]:
@@ -234,3 +234,17 @@ def test_names():
 def test_bad_input_is_named(options, message):
     with pytest.raises(keyless.InputError, match=message):
         make_shuffled_tables(**options)
+
+
+def test_tumours_lose_the_entries_they_should():
+    whole, truth = load_shuffled_tumours(random_state=3)
+    some, same = load_shuffled_tumours(observed=0.9, random_state=3)
+    np.testing.assert_array_equal(truth["worst"], same["worst"])
+    missing = sum(int(table.isna().to_numpy().sum()) for table in some.values())
+    assert missing == 569 * 30 - round(0.9 * 569 * 30)
+    for name, table in some.items():
+        seen = table.notna().to_numpy()
+        np.testing.assert_array_equal(table.to_numpy()[seen], whole[name].to_numpy()[seen])
+        assert list(table.columns) == list(whole[name].columns)
+    with pytest.raises(keyless.InputError, match=r"^observed: must be a fraction above 0 and at most 1; found 1.5"):
+        load_shuffled_tumours(observed=1.5)

@@ -33,7 +33,8 @@ def imports() -> grimp.ImportGraph:
 @pytest.mark.parametrize("room", ["metrics", "datasets"])
 def test_the_truth_never_reaches_a_solver(imports, room):
     assert f"keyless.{room}" in imports.modules
-    assert imports.find_downstream_modules(f"keyless.{room}") <= {"keyless.cli"}
+    users = imports.find_downstream_modules(f"keyless.{room}")
+    assert all(user.split(".")[1] == "cli" for user in users), users
 
 
 def test_importing_the_package_imports_nothing_heavy():

@@ -103,9 +103,7 @@ def make_shuffled_tables(
     names = _check_names(names, len(columns))
     rank = check_count(rank, name="rank")
     noise = check_nonnegative(noise, name="noise")
-    observed = check_positive(observed, name="observed")
-    if observed > 1:
-        raise InputError(f"observed: must be a fraction above 0 and at most 1; found {observed!r}. Write 80 % as 0.8.")
+    observed = _check_observed(observed)
     overlap = check_nonnegative(overlap, name="overlap")
     if overlap > 1:
         raise InputError(f"overlap: must be a fraction from 0 to 1; found {overlap!r}. Write 80 % as 0.8.")
@@ -203,6 +201,13 @@ def _check_row_counts(n_rows: int | Sequence[int], n_tables: int) -> tuple[int, 
     return tuple(check_count(count, name=f"n_rows[{index}]") for index, count in enumerate(n_rows))
 
 
+def _check_observed(observed: Any) -> float:
+    share = float(check_positive(observed, name="observed"))
+    if share > 1:
+        raise InputError(f"observed: must be a fraction above 0 and at most 1; found {share!r}. Write 80 % as 0.8.")
+    return share
+
+
 def _check_names(names: Sequence[str] | None, n_tables: int) -> tuple[str, ...]:
     if names is None:
         return ("reference", *(f"table{index}" for index in range(1, n_tables)))
@@ -218,11 +223,14 @@ def _as_tuple(values: Any, name: str, what: str) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def load_shuffled_tumours(*, random_state: Any = None) -> tuple[dict[str, pd.DataFrame], dict[str, NDArray[np.intp]]]:
+def load_shuffled_tumours(
+    *, observed: float = 1.0, random_state: Any = None
+) -> tuple[dict[str, pd.DataFrame], dict[str, NDArray[np.intp]]]:
     """Return scikit-learn's breast-cancer measurements as two tables without a common column, rows shuffled.
 
     Args:
-        random_state: None, a seed or a numpy Generator for the row order.
+        observed: fraction of all entries that stay, above 0 and at most 1; the rest are NaN.
+        random_state: None, a seed or a numpy Generator for the row order and for which entries stay.
 
     Returns:
         Tables `"means"` (569 × 20, means and standard errors of ten features) and `"worst"` (569 × 10, their worst
@@ -234,6 +242,12 @@ def load_shuffled_tumours(*, random_state: Any = None) -> tuple[dict[str, pd.Dat
         ((569, 10), (569,))
     """
     data = load_breast_cancer(as_frame=True).data
-    order = random_generator(random_state).permutation(len(data))
+    observed = _check_observed(observed)
+    rng = random_generator(random_state)
+    order = rng.permutation(len(data))
+    if observed < 1:
+        missing = np.zeros(data.size, dtype=bool)
+        missing[rng.permutation(data.size)[round(observed * data.size) :]] = True
+        data = data.mask(missing.reshape(data.shape))
     worst = data.iloc[order, 20:].reset_index(drop=True)
     return {"means": data.iloc[:, :20], "worst": worst}, {"worst": np.argsort(order)}

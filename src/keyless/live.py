@@ -1,0 +1,247 @@
+"""A live view of a run, driven by the one progress callback (stage, step, total, objective).
+
+    with live.terminal_view() as callback:
+        links = keyless.link(tables, callback=callback)
+
+In a notebook the same with `live.notebook_view()`: a cell's output that is rewritten, no widgets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from keyless.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["Callback", "Stage", "Stages", "notebook_view", "sparkline", "terminal_view"]
+
+Callback = Callable[[str, int, int, float], None]
+
+_REFRESH = 0.1
+"""Seconds between two drawings."""
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_TRACE = 24
+
+
+@dataclass
+class Stage:
+    """What is known of one stage.
+
+    Attributes:
+        name: of the stage.
+        began: when it was first heard of.
+        ended: when it was last heard of.
+        step: how far it is.
+        total: how far it goes; 0 where that is not known.
+        objective: the last value.
+        trace: the values, thinned out as they become many.
+    """
+
+    name: str
+    began: float
+    ended: float
+    step: int = 0
+    total: int = 0
+    objective: float = math.nan
+    trace: list[float] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken."""
+        return self.ended - self.began
+
+    @property
+    def left(self) -> float | None:
+        """Seconds left at the speed so far; None where that is not known."""
+        if not self.total or not self.step or self.step >= self.total:
+            return None
+        return self.seconds / self.step * (self.total - self.step)
+
+
+class Stages:
+    """Keeps what a progress callback reports, stage by stage.
+
+    Args:
+        clock: tells the time in seconds.
+
+    Example:
+        >>> stages = Stages(clock=iter([0.0, 2.0, 4.0]).__next__)
+        >>> stages.report("starts", 1, 4, 2.5)
+        >>> stages.report("starts", 2, 4, 3.0)
+        >>> stages.listed[0].seconds, stages.listed[0].left
+        (4.0, 4.0)
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.began = self.heard = clock()
+        self.listed: list[Stage] = []
+
+    def report(self, stage: str, step: int, total: int, objective: float) -> None:
+        """Take in one report."""
+        # A report comes when its step is done: the time since the last one belongs to its stage.
+        before, self.heard = self.heard, self._clock()
+        known = next((one for one in self.listed if one.name == stage), None)
+        if known is None:
+            known = Stage(stage, before, self.heard)
+            self.listed.append(known)
+        if known is not self.listed[-1]:
+            # A stage that comes again is the one at work.
+            self.listed.remove(known)
+            self.listed.append(known)
+        known.ended, known.step, known.total, known.objective = self.heard, step, total, float(objective)
+        if math.isfinite(objective):
+            known.trace.append(float(objective))
+            if len(known.trace) > 8 * _TRACE:
+                known.trace = known.trace[1::2]
+
+    @property
+    def seconds(self) -> float:
+        """Time since the beginning."""
+        return self._clock() - self.began
+
+
+@contextlib.contextmanager
+def terminal_view(console: Console | None = None) -> Iterator[Callback]:
+    """Show stages, bars, objective and time in a terminal while the block runs; nothing where there is no terminal.
+
+    Args:
+        console: where to draw; standard error unless given.
+    """
+    from rich.console import Console as NewConsole  # noqa: PLC0415 - loaded when something is shown
+    from rich.live import Live  # noqa: PLC0415
+
+    console = NewConsole(stderr=True) if console is None else console
+    stages = Stages()
+    if not console.is_terminal:
+        yield stages.report
+        return
+    # Drawn by a thread of its own, so that the clock goes on between reports.
+    with Live(
+        get_renderable=lambda: _terminal_table(stages), console=console, transient=True,
+        refresh_per_second=1 / _REFRESH,
+    ):  # fmt: skip
+        yield stages.report
+
+
+def _terminal_table(stages: Stages) -> Table:
+    from rich.progress_bar import ProgressBar  # noqa: PLC0415
+    from rich.spinner import Spinner  # noqa: PLC0415
+    from rich.table import Table as Grid  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    grid = Grid.grid(padding=(0, 1))
+    for column in range(7):
+        grid.add_column(no_wrap=True, justify="right" if column in (3, 4, 5) else "left")
+    grid.add_row("", *(Text(name, style="dim") for name in ("stage", "", "step", "objective", "time", "")))
+    # Copied: the work goes on while this draws.
+    listed = list(stages.listed)
+    for stage in listed:
+        current = stage is listed[-1]
+        bar: ProgressBar | str = ""
+        if stage.total or current:
+            known = stage.total or None
+            bar = ProgressBar(total=known, completed=min(stage.step, known or 0), width=20, pulse=known is None)
+        # Where nobody knows how long it takes, how the objective goes tells something.
+        outlook = _left(stage) or (sparkline(stage.trace) if stage.trace else "")
+        grid.add_row(
+            Spinner("dots") if current else Text("✓", style="green"),
+            Text(stage.name, style="bold" if current else "dim"),
+            bar,
+            Text(_steps(stage), style="dim"),
+            Text(_value(stage.objective)),
+            Text(_clock(stage.seconds), style="dim"),
+            Text(outlook if current else "", style="cyan"),
+        )
+    grid.add_row("", Text("in all", style="dim"), "", "", "", Text(_clock(stages.seconds), style="dim"), "")
+    return grid
+
+
+def sparkline(values: list[float], *, width: int = _TRACE) -> str:
+    """Return numbers as a line of small bars.
+
+    Example:
+        >>> sparkline([0.0, 1.0, 2.0])
+        '▁▅█'
+    """
+    shown = values[-width:]
+    low, high = min(shown), max(shown)
+    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BLOCKS[round((value - low) * scale + 1e-9)] for value in shown)
+
+
+@contextlib.contextmanager
+def notebook_view() -> Iterator[Callback]:
+    """Show stages, bars, objective and time in the output of a notebook's cell while the block runs."""
+    try:
+        # By name: its types are not known everywhere.
+        shown: Any = importlib.import_module("IPython.display")
+    except ImportError as error:
+        raise InputError(
+            "notebook_view: must run in a notebook; IPython is not installed. Use terminal_view."
+        ) from error
+    stages, drawn = Stages(), -math.inf
+    handle = shown.display(shown.HTML(_html(stages, done=False)), display_id=True)
+
+    def callback(stage: str, step: int, total: int, objective: float) -> None:
+        nonlocal drawn
+        stages.report(stage, step, total, objective)
+        if handle is not None and stages.heard - drawn >= _REFRESH:
+            drawn = stages.heard
+            handle.update(shown.HTML(_html(stages, done=False)))
+
+    try:
+        yield callback
+    finally:
+        if handle is not None:
+            handle.update(shown.HTML(_html(stages, done=True)))
+
+
+def _html(stages: Stages, *, done: bool) -> str:
+    lines = []
+    for stage in stages.listed:
+        current = stage is stages.listed[-1] and not done
+        bar = ""
+        if stage.total or current:
+            known = f' max="{stage.total}" value="{min(stage.step, stage.total)}"' if stage.total else ""
+            bar = f'<progress aria-label="{escape(stage.name)}"{known}></progress>'
+        cells = (_steps(stage), _value(stage.objective), _clock(stage.seconds), _left(stage) if current else "")
+        name = f"<strong>{escape(stage.name)}</strong>" if current else f"✓ {escape(stage.name)}"
+        lines.append(
+            f'<tr><td style="text-align:left">{name}</td><td>{bar}</td>'
+            + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            + "</tr>"
+        )
+    head = "".join(f"<th>{name}</th>" for name in ("stage", "", "step", "objective", "time", "left"))
+    told = f"Done in {_clock(stages.seconds)}." if done else f"Running for {_clock(stages.seconds)}."
+    return f"<div><p>{told}</p><table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+
+
+def _steps(stage: Stage) -> str:
+    return f"{stage.step:,}/{stage.total:,}" if stage.total else f"{stage.step:,}"
+
+
+def _value(objective: float) -> str:
+    return f"{objective:,.3f}" if math.isfinite(objective) else "–"
+
+
+def _left(stage: Stage) -> str:
+    return "" if stage.left is None else f"about {_clock(stage.left)} left"
+
+
+def _clock(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    whole = int(seconds)
+    return f"{whole // 60}:{whole % 60:02d}" if whole < 3600 else f"{whole // 3600}:{whole // 60 % 60:02d} h"

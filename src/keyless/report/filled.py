@@ -1,0 +1,155 @@
+"""What was filled in: how many entries of each column, how well that should be, and some of them to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from keyless.links import Links
+from keyless.problem import Block
+
+__all__ = ["FilledColumn", "FilledEntry", "Sample", "fill_sample", "filled_columns", "filled_entries"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+
+MOST_ROWS = 2000
+"""Rows that are filled to say how well filling goes; more would not change it."""
+
+
+@dataclass(frozen=True)
+class FilledColumn:
+    """One column with missing entries.
+
+    Attributes:
+        table: its table's name.
+        column: its name.
+        missing: how many of its entries are missing.
+        rows: how many it has.
+        explained: expected share of the variance of missing entries that the filled ones explain; NaN if unknown.
+    """
+
+    table: str
+    column: str
+    missing: int
+    rows: int
+    explained: float
+
+
+@dataclass(frozen=True)
+class FilledEntry:
+    """One entry that was missing.
+
+    Attributes:
+        table: its table's name.
+        reference_id: label of the reference row it belongs to.
+        column: its column's name.
+        value: what it was filled with.
+        error: standard error, in the same unit; None for what is no number.
+    """
+
+    table: str
+    reference_id: Any
+    column: str
+    value: Any
+    error: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Some reference rows with all tables filled in.
+
+    Attributes:
+        rows: the reference rows.
+        places: per table, the row that belongs to each, −1 for none.
+        filled: per table, values and standard errors.
+    """
+
+    rows: np.ndarray[Any, np.dtype[np.int64]]
+    places: list[np.ndarray[Any, np.dtype[np.int64]]]
+    filled: list[tuple[FloatArray, FloatArray]]
+
+
+def fill_sample(links: Links) -> Sample:
+    """Fill the tables for at most `MOST_ROWS` reference rows, drawn at random but always the same.
+
+    Args:
+        links: the result.
+    """
+    count = len(links.tables[0].row_ids)
+    chosen = np.arange(count)
+    if count > MOST_ROWS:
+        chosen = np.sort(np.random.default_rng(0).choice(count, MOST_ROWS, replace=False))
+    blocks, rows, places = [], [], []
+    for table in links.tables:
+        block = links._used(table).block
+        place = chosen if table.name == links.reference else links.permutations[table.name][chosen]
+        taken = np.maximum(place, 0)
+        blocks.append(Block(block.values[taken], block.mask[taken], block.name, block.columns))
+        rows.append(np.where(place >= 0, np.arange(len(chosen)), -1))
+        places.append(place)
+    return Sample(chosen, places, links.model.complete(blocks, rows))
+
+
+def filled_columns(links: Links, sample: Sample) -> list[FilledColumn]:
+    """Return the columns with missing entries, table by table, in their order.
+
+    Args:
+        links: the result.
+        sample: some rows filled in.
+    """
+    columns = []
+    for table, place, (_, errors) in zip(links.tables, sample.places, sample.filled, strict=True):
+        mask, values = table.block.mask, table.block.values
+        places = {name: k for k, name in enumerate(table.columns)}
+        for use in table.uses:
+            numbers = [places[name] for name in use.columns]
+            missing = int((~mask[:, numbers[0]]).sum()) if numbers else 0
+            if not missing:
+                continue
+            seen = values[np.ix_(mask[:, numbers[0]], numbers)]
+            spread = float(seen.var(axis=0).sum()) if len(seen) > 1 else 0.0
+            unseen = (place >= 0) & ~mask[np.maximum(place, 0), numbers[0]]
+            known = spread > 0 and unseen.any()
+            error = float((errors[np.ix_(unseen, numbers)] ** 2).sum(axis=1).mean()) if known else 0.0
+            explained = 1 - error / spread if known else float("nan")
+            columns.append(FilledColumn(table.name, use.name, missing, len(mask), explained))
+    return columns
+
+
+def filled_entries(links: Links, sample: Sample, *, most: int = 40) -> list[FilledEntry]:
+    """Return some filled entries, from all tables in turn, the first rows first.
+
+    Args:
+        links: the result.
+        sample: some rows filled in.
+        most: how many at most.
+    """
+
+    def of_table(number: int) -> Iterator[FilledEntry]:
+        table, place, (values, errors) = links.tables[number], sample.places[number], sample.filled[number]
+        entries = list(table.entries(values[:, : table.block.shape[1]], place).values())
+        places = {name: k for k, name in enumerate(table.columns)}
+        used = [(use, column) for use, column in zip(table.uses, entries, strict=True) if use.columns]
+        for i, row in enumerate(place):
+            for use, column in used:
+                first = places[use.columns[0]]
+                if row >= 0 and not table.block.mask[row, first]:
+                    label = links.tables[0].row_ids[int(sample.rows[i])]
+                    error = float(errors[i, first]) if use.kind in ("number", "integer") else None
+                    value = column.iloc[i] if hasattr(column, "iloc") else column[i]
+                    yield FilledEntry(table.name, label, use.name, value, error)
+
+    sources = [of_table(number) for number in range(len(links.tables))]
+    chosen: list[FilledEntry] = []
+    while sources and len(chosen) < most:
+        for source in list(sources):
+            entry = next(source, None)
+            if entry is None:
+                sources.remove(source)
+            elif len(chosen) < most:
+                chosen.append(entry)
+    order = [table.name for table in links.tables]
+    return sorted(chosen, key=lambda entry: order.index(entry.table))

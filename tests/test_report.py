@@ -1,0 +1,339 @@
+"""The report without a browser: what it says, what it escapes, what it leaves out, and that it is always the same."""
+
+import base64
+import json
+import re
+import zlib
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+import keyless
+from keyless.errors import Status
+from keyless.report import render
+from keyless.report.filled import fill_sample, filled_columns, filled_entries
+from keyless.report.matches import second_best
+
+VOID = {"meta", "input", "br", "use", "path"}
+
+
+class Outline(HTMLParser):
+    """Checks that tags close, and collects text, ids, links, attributes and headings."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.ids, self.links, self.tags, self.text = [], [], [], [], []
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        for name, value in attributes:
+            if name == "id":
+                self.ids.append(value)
+            if name in ("href", "xlink:href"):
+                self.links.append(value)
+            assert not name.startswith("on")
+            assert name not in ("src", "srcset", "action", "background")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.text.append(data)
+
+    @property
+    def said(self):
+        return " ".join(" ".join(self.text).split())
+
+
+def stored(page):
+    (packed,) = re.findall(r'<script type="application/octet-stream" id="store">(.*?)</script>', page)
+    return json.loads(zlib.decompress(base64.b64decode(packed)))
+
+
+@pytest.fixture(scope="module")
+def page(clinic_lab_and_watch):
+    return render(clinic_lab_and_watch)
+
+
+def test_the_page_is_whole(page):
+    outline = Outline(page)
+    assert len(set(outline.ids)) == len(outline.ids)
+    for link in outline.links:
+        assert link[0] == "#"
+        assert link[1:] in outline.ids
+    headings = [int(tag[1]) for tag, _ in outline.tags if re.fullmatch("h[1-6]", tag)]
+    assert headings[0] == 1
+    assert headings.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(headings))
+    assert len(page) < 400_000
+
+
+def test_every_picture_has_a_text(page):
+    pictures = [attributes for tag, attributes in Outline(page).tags if tag == "svg"]
+    assert len(pictures) == 8
+    for attributes in pictures:
+        assert attributes["role"] == "img"
+        assert len(attributes["aria-label"]) > 30
+    labels = [attributes["aria-label"] for attributes in pictures]
+    assert labels[0] == "Strip chart of nats a row. Chance reaches 1.2 nats a row; the links reach 12.1."
+    assert len(set(labels)) >= 7
+
+
+def test_pictures_take_the_colours_of_the_page(page):
+    drawn = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
+    assert set(re.findall(r"(?:fill|stroke): (#\w+)", drawn)) == set()
+    assert "var(--c0)" in drawn
+    assert "DejaVu" not in drawn
+
+
+def test_the_verdict_comes_first_and_all_questions_are_answered(page, clinic_lab_and_watch):
+    said = Outline(page).said
+    found = clinic_lab_and_watch.found.values()
+    right = sum(link.probability[link.permutation >= 0].sum() for link in found)
+    sentence = f"lab and watch are linked to clinic : 110 matches, of which about {right:.0f} should be right."
+    assert sentence in said
+    assert said.index(sentence) < 200
+    assert said.count("✓ Linked") == 1
+    for question in (
+        "Is it more than chance?", "How many rows, and how sure?", "Which row belongs to which?",
+        "What do the tables share?", "What was filled in?", "How did the search go?", "What was left out, and why?",
+        "How to repeat this run",
+    ):  # fmt: skip
+        assert question in said
+    assert "not a measured hit rate" in said
+    assert "10 rows of clinic have no partner in watch ; 0 rows of watch are in no match." in said
+    assert "keyless.link({'clinic': clinic, 'lab': lab, 'watch': watch}, random_state=3)" in said
+    assert "note clinic left out" in said
+
+
+@pytest.mark.parametrize(
+    ("verdict", "sign", "sentence"),
+    [
+        ("uncertain", "? Uncertain", "It is uncertain whether b belongs to a ."),
+        ("unlinkable", "✕ Not linkable", "Nothing found between a and b is clearer than chance"),
+    ],
+)
+def test_doubt_is_said_first(linked_by_hand, rng, verdict, sign, sentence):
+    tables = {"a": rng.normal(size=(9, 3)), "b": rng.normal(size=(9, 2))}
+    tables["a"][2, 1] = np.nan
+    said = Outline(render(linked_by_hand(tables, [rng.permutation(9)], verdict=verdict))).said
+    assert sign in said
+    assert sentence in said
+    assert "which the evidence does not say" in said
+    assert ("from each table's own columns alone" in said) == (verdict == "unlinkable")
+
+
+def test_tables_with_different_verdicts_are_told_apart(clinic_lab_and_watch):
+    found = dict(clinic_lab_and_watch.found)
+    found["watch"] = replace(found["watch"], evidence=replace(found["watch"].evidence, verdict="unlinkable"))
+    said = Outline(render(replace(clinic_lab_and_watch, found=found))).said
+    assert "The tables differ: to clinic , lab is linked, watch is not linkable." in said
+
+
+def test_advice_of_the_status_is_passed_on(clinic_lab_and_watch):
+    stopped = replace(clinic_lab_and_watch, status=Status("max_time", "Give it <more> time."))
+    assert "max_time . Give it <more> time." in Outline(render(stopped)).said
+
+
+def test_the_same_result_gives_the_same_bytes(clinic_lab_and_watch, page, tmp_path):
+    clinic_lab_and_watch.save(tmp_path / "run.keyless")
+    assert render(keyless.load(tmp_path / "run.keyless")) == page
+    dated = render(clinic_lab_and_watch, made="1 May <2024>")
+    assert "Made 1 May &lt;2024&gt;. " in dated
+    assert dated.replace("Made 1 May &lt;2024&gt;. ", "") == page
+
+
+def test_a_page_for_sharing_has_no_ids_and_no_values(clinic_lab_and_watch):
+    links = clinic_lab_and_watch
+    shared = render(replace(links, choices={"rank": 4, "known_pairs": [["P-1007", "S-1014"]]}), redact=True)
+    assert "ids and values left out" in shared
+    assert 'id="store"' not in shared
+    for table in links.tables:
+        for label in table.row_ids:
+            assert label not in shared
+    values = {f"{value:,.4g}" for table in links.tables for value in table.block.values[table.block.mask]}
+    assert not values & set(re.findall(r"[\d.,]{5,}", Outline(shared).said))
+    for entry in ("north", "nurse"):
+        assert entry not in shared
+        assert entry in str(links.tables[0].native.to_numpy())
+    assert "vital 3" in shared
+
+
+def test_the_store_holds_every_match(page, clinic_lab_and_watch):
+    data, links = stored(page), clinic_lab_and_watch
+    assert [one["name"] for one in data["tables"]] == ["lab", "watch"]
+    assert len(data["row"]) == 120
+    matches = links.matches
+    reference = [data["labels"][0][row] for row in data["row"]]
+    assert reference == matches["reference_id"].tolist()
+    at = [
+        None if row < 0 else data["labels"][table + 1][row]
+        for table, row in zip(data["table"], data["match"], strict=True)
+    ]
+    assert at == [None if pd.isna(row) else row for row in matches["row_id"]]
+    np.testing.assert_allclose(np.array(data["probability"]) / 1e4, matches["probability"], atol=6e-5)
+    margins = [np.inf if margin is None else margin / 10 for margin in data["margin"]]
+    np.testing.assert_allclose(margins, matches["margin"], atol=0.051)
+
+
+def test_the_second_best_is_the_best_but_one(clinic_lab_and_watch):
+    for name, link in clinic_lab_and_watch.found.items():
+        other, likely = second_best(clinic_lab_and_watch, name)
+        for i, partner in enumerate(link.permutation):
+            row = link.coupling[i].copy()
+            row[partner if partner >= 0 else []] = -1
+            assert likely[i] == row.max()
+            assert other[i] == row.argmax()
+        kept = replace(link, coupling=sparse.csr_array(link.coupling))
+        thin = replace(clinic_lab_and_watch, found=clinic_lab_and_watch.found | {name: kept})
+        np.testing.assert_array_equal(second_best(thin, name), (other, likely))
+
+
+def test_where_there_is_no_other_there_is_no_second_best(linked_by_hand):
+    links = linked_by_hand([np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([[5.0], [6.0]])], [[1, 0]])
+    for coupling in (np.eye(2)[::-1], sparse.csr_array(np.eye(2)[::-1])):
+        only = replace(links, found={"table1": replace(links.found["table1"], coupling=coupling)})
+        other, likely = second_best(only, "table1")
+        assert other.tolist() == [-1, -1]
+        assert likely.tolist() == [0.0, 0.0]
+        render(only)
+
+
+def test_filled_entries_are_those_of_the_completed_tables(clinic_lab_and_watch):
+    links = clinic_lab_and_watch
+    sample = fill_sample(links)
+    columns = filled_columns(links, sample)
+    gaps = {(c.table, c.column): c.missing for c in columns}
+    assert gaps["clinic", "ward"] == 3
+    assert gaps["lab", "assay 0"] == int(links.tables[1].native["assay 0"].isna().sum())
+    assert all(c.explained < 1 for c in columns)
+    entries = filled_entries(links, sample, most=10**6)
+    expected = sum(
+        int(links.filled[table.name].to_numpy()[links._rows(table.name) >= 0].sum()) for table in links.tables
+    )
+    assert len(entries) == expected
+    for entry in entries:
+        assert entry.value == links.completed[entry.table].loc[entry.reference_id, entry.column]
+        assert (entry.error is None) == (entry.column == "ward")
+    assert len(filled_entries(links, sample, most=7)) == 7
+
+
+@pytest.mark.parametrize("redact", [False, True])
+def test_hostile_names_and_values_are_text(hostile_links, redact):
+    page = render(hostile_links, redact=redact)
+    outline = Outline(page)
+    assert [tag for tag, _ in outline.tags].count("script") == (1 if redact else 2)
+    assert "img" not in [tag for tag, _ in outline.tags]
+    assert "<script>window.hacked = 1</script>" in outline.said
+    assert "\x00" not in page
+    assert "\u202e" not in page
+    page.encode()
+    if not redact:
+        assert max(map(len, stored(page)["labels"][0])) <= 120
+    assert max(map(len, outline.said.split())) < 400
+
+
+def test_a_hundred_thousand_rows_make_a_small_page(linked_by_hand):
+    rng = np.random.default_rng(1)
+    count = 100_000
+    latent = rng.normal(size=(count, 2))
+    order = rng.permutation(count)
+    ids = [bytes(one).hex() for one in rng.integers(0, 256, (count, 16), dtype=np.uint8)]
+    first = pd.DataFrame(latent, columns=["x", "y"], index=ids)
+    second = pd.DataFrame(latent[order] + 0.1, columns=["u", "v"], index=ids[::-1])
+    inverse = np.argsort(order)
+    others = np.stack([inverse, (inverse + 1) % count], axis=1)
+    weights = np.stack([rng.random(count), np.full(count, 0.01)], axis=1)
+    coupling = sparse.csr_array((weights.ravel(), others.ravel(), np.arange(0, 2 * count + 1, 2)), shape=(count, count))
+    links = linked_by_hand({"first": first, "second": second}, [inverse], coupling=coupling, rank=2)
+    page = render(links)
+    assert len(page.encode()) < 6_000_000
+    said, data = Outline(page).said, stored(page)
+    size = len(data["row"])
+    assert 50_000 < size < count
+    assert f"Of 100,000 matches, the {size:,} least sure are here" in said
+    assert "150 of 2,000 pairs drawn" in said
+    probability = links.found["second"].probability
+    kept = np.array([ids.index(data["labels"][0][row]) for row in data["row"][:1000]])
+    np.testing.assert_allclose(probability[kept], np.array(data["probability"][:1000]) / 1e4, atol=6e-5)
+    partners = [data["labels"][1][row] for row in data["match"][:1000]]
+    assert partners == [ids[::-1][inverse[row]] for row in kept]
+    kept = np.argsort(probability)[:size]
+    assert {data["labels"][0][row] for row in data["row"]} == {ids[row] for row in kept}
+
+
+@pytest.mark.parametrize("kind", ["array", "sparse", "polars", "arrow", "file", "dates"])
+def test_tables_of_all_kinds_have_a_page(linked_by_hand, kind, tmp_path):
+    rng = np.random.default_rng(5)
+    frame = pd.DataFrame(rng.normal(size=(30, 4)), columns=list("wxyz")).round(3)
+    frame.iloc[3, 2] = frame.iloc[7, 0] = np.nan
+    other = rng.normal(size=(30, 3))
+    if kind == "dates":
+        frame["day"] = pd.Series(pd.date_range("2020-01-01", periods=30)).mask(frame.index == 4)
+    if kind == "file":
+        frame.to_csv(tmp_path / "given.csv", index=False)
+    given = {
+        "array": frame.to_numpy,
+        "sparse": lambda: sparse.csr_array(frame.fillna(0).to_numpy()),
+        "polars": lambda: pytest.importorskip("polars", reason="polars is not installed").from_pandas(frame),
+        "arrow": lambda: pytest.importorskip("pyarrow").Table.from_pandas(frame),
+        "file": lambda: str(tmp_path / "given.csv"),
+        "dates": lambda: frame,
+    }[kind]()
+    links = linked_by_hand({"given": given, "other": other}, [rng.permutation(30)])
+    said = Outline(render(links)).said
+    if kind == "dates":
+        assert "day given 1 3.3%" in said
+        assert "4 given day 20" in said
+    if kind != "sparse":
+        assert "filled from the joint model" in said
+        assert re.search(r"3 given \w*y?_?\w* -?[\d.]+ ± ", said)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_small_tables_have_a_page(linked_by_hand, rows):
+    tables = [np.arange(2.0 * rows).reshape(rows, 2), np.arange(3.0 * rows).reshape(rows, 3)]
+    Outline(render(linked_by_hand(tables, [np.full(rows, -1)], rank=1)))
+
+
+def test_a_result_shows_itself_in_a_notebook(clinic_lab_and_watch, hostile_links):
+    shown = Outline(clinic_lab_and_watch._repr_html_()).said
+    assert shown.startswith("Linked. lab and watch are linked to clinic")
+    assert "watch linked 50 of 60" in shown
+    assert "<script>" not in hostile_links._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "name", ["evidence", "certainty", "coverage", "factors", "correlations", "objective", "starts"]
+)
+def test_a_saved_result_plots_as_before(clinic_lab_and_watch, tmp_path, name):
+    clinic_lab_and_watch.save(tmp_path / "run.keyless")
+    again = keyless.load(tmp_path / "run.keyless")
+    before, after = (getattr(links, f"plot_{name}")() for links in (clinic_lab_and_watch, again))
+    assert before.get_title(loc="left") == after.get_title(loc="left")
+    for one, two in zip(before.lines, after.lines, strict=True):
+        np.testing.assert_array_equal(one.get_xydata(), two.get_xydata())
+
+
+def test_factors_of_a_table_are_asked_for_by_name(clinic_lab_and_watch):
+    labels = [text.get_text() for text in clinic_lab_and_watch.plot_factors("watch").figure.legends[0].get_texts()]
+    assert labels == ["clinic", "watch"]
+    with pytest.raises(keyless.InputError, match=r"^name: must be one of 'lab', 'watch'; found 'ward'\.$"):
+        clinic_lab_and_watch.plot_factors("ward")

@@ -1,0 +1,325 @@
+"""The report as a reader has it: in headless Chromium, offline, in the light, in the dark, on a phone, on paper.
+
+Needs `pip install ".[browser]"` and a Chromium that is installed: `KEYLESS_CHROMIUM` names it, else `chromium`,
+`chromium-browser` or `google-chrome` is taken from the path.
+"""
+
+import os
+import re
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from keyless.report import render
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install '.[browser]'")
+pytestmark = pytest.mark.browser
+
+PHONE = {"width": 375, "height": 780}
+DESKTOP = {"width": 1100, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    names = (os.environ.get("KEYLESS_CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
+    program = next((found for name in names if name and (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("Chromium is not installed: name it in KEYLESS_CHROMIUM, or put it on the path")
+    with playwright.sync_playwright() as running:
+        # Without its sandbox, which containers do not allow; only our own pages are opened.
+        browser = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page, and what it did that it should not do."""
+
+    def __init__(self, browser, path, **options):
+        self.page = browser.new_page(**({"viewport": DESKTOP} | options))
+        self.trouble, self.requested = [], []
+        self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        self.page.on("console", lambda message: self.trouble.append(message.text))
+        self.page.on("dialog", lambda dialog: self.trouble.append(dialog.message))
+        self.page.on("request", lambda request: self.requested.append(request.url))
+        self.page.goto(path.as_uri())
+
+    def ready(self):
+        self.page.wait_for_selector("html[data-ready=yes]", timeout=15_000)
+        return self.page
+
+    def column(self, number):
+        return self.page.eval_on_selector_all(
+            f"#match-rows tr > :nth-child({number})", "cells => cells.map(cell => cell.textContent)"
+        )
+
+    def says(self, text):
+        """Wait until the line below the table says so: searching begins when typing ends."""
+        playwright.expect(self.page.locator("#match-count")).to_contain_text(text)
+
+    def close(self, path):
+        """Nothing went wrong, and nothing but the file was asked for."""
+        self.page.close()
+        assert self.trouble == []
+        assert self.requested == [path.as_uri()]
+
+
+@pytest.fixture(scope="module")
+def path(clinic_lab_and_watch, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(render(clinic_lab_and_watch), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def opened(chromium, path):
+    opened = Opened(chromium, path)
+    opened.ready()
+    yield opened
+    opened.close(path)
+
+
+def test_the_script_shows_what_the_page_shows_without_it(chromium, path, opened):
+    plain = Opened(chromium, path, java_script_enabled=False)
+    for number in (1, 2, 3, 4, 5, 6, 7):
+        assert plain.column(number) == opened.column(number)
+    assert not plain.page.is_visible("#match-search")
+    assert "with scripts, all can be searched" in plain.page.text_content("#match-count")
+    plain.close(path)
+
+
+def test_a_click_sorts_another_turns_it_round_a_third_ends_it(opened, clinic_lab_and_watch):
+    first = opened.column(1)
+    head = opened.page.locator("th[data-key=probability]")
+    button = head.get_by_role("button")
+    button.click()
+    shown = [float(text) for text in opened.column(4)]
+    assert shown == sorted(shown)
+    lowest = min(link.probability.min() for link in clinic_lab_and_watch.found.values())
+    assert shown[0] == pytest.approx(lowest, abs=1e-4)
+    assert head.get_attribute("aria-sort") == "ascending"
+    button.click()
+    shown = [float(text) for text in opened.column(4)]
+    assert shown == sorted(shown, reverse=True)
+    assert head.get_attribute("aria-sort") == "descending"
+    button.click()
+    assert opened.column(1) == first
+    assert head.get_attribute("aria-sort") is None
+
+
+def test_no_partner_comes_last_whichever_way(opened):
+    button = opened.page.locator("th[data-key=match]").get_by_role("button")
+    opened.page.select_option("#match-table", label="watch")
+    for _ in range(2):
+        button.click()
+        assert "no partner" not in opened.column(3)
+    opened.page.click("#match-next")
+    opened.page.click("#match-next")
+    assert opened.column(3) == ["no partner"] * 10
+
+
+def test_search_finds_ids_on_either_side(opened, clinic_lab_and_watch):
+    wanted = clinic_lab_and_watch.matches.iloc[17]
+    for text in (wanted["reference_id"], wanted["row_id"].lower()):
+        opened.page.fill("#match-search", text)
+        opened.says("found among")
+        assert wanted["reference_id"] in opened.column(1)
+        assert len(opened.column(1)) < 15
+        opened.page.fill("#match-search", "")
+        opened.says("1 to 25 of 120")
+    opened.page.fill("#match-search", "nowhere")
+    opened.says("Nothing fits.")
+    assert opened.column(1) == []
+
+
+def test_pages_and_filters(opened, clinic_lab_and_watch):
+    count = opened.page.locator("#match-count")
+    assert count.text_content() == "1 to 25 of 120"
+    assert opened.page.is_disabled("#match-previous")
+    for _ in range(4):
+        opened.page.click("#match-next")
+    assert count.text_content() == "101 to 120 of 120"
+    assert opened.page.is_disabled("#match-next")
+    opened.page.select_option("#match-certainty", "alone")
+    assert count.text_content() == "1 to 10 of 10 found among 120"
+    assert opened.column(3) == ["no partner"] * 10
+    opened.page.select_option("#match-certainty", "sure")
+    sure = sum(
+        int(((link.permutation >= 0) & (link.probability >= 0.9)).sum()) for link in clinic_lab_and_watch.found.values()
+    )
+    assert f"of {sure} found" in count.text_content()
+    opened.page.select_option("#match-certainty", "all")
+    opened.page.select_option("#match-table", label="lab")
+    assert set(opened.column(2)) == {"lab"}
+    assert "of 60 found" in count.text_content()
+
+
+def test_all_of_it_works_from_the_keyboard(opened):
+    page = opened.page
+    page.focus("#match-certainty")
+    seen = []
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("document.activeElement.closest('th')?.dataset.key ?? ''"))
+    assert [key for key in seen if key] == ["row", "table", "match", "probability", "margin", "other", "likely"]
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    assert page.locator("th[data-key=likely]").get_attribute("aria-sort") == "ascending"
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    assert page.locator("th[aria-sort]").count() == 1
+
+
+def test_a_screen_reader_finds_its_way(opened):
+    page = opened.page
+    for role, count in (("main", 1), ("navigation", 1), ("banner", 1), ("contentinfo", 1), ("img", 8)):
+        assert page.get_by_role(role).count() == count, role
+    assert page.get_by_label("Search ids").count() == 1
+    assert page.get_by_role("table", name="Matches with their second best").count() == 1
+    for control in page.query_selector_all("input, select, button"):
+        assert control.evaluate("one => (one.labels?.length ?? 0) > 0 || one.textContent.trim().length > 0")
+
+
+def contrast(one, two):
+    """Contrast of two colours as WCAG defines it."""
+    light = []
+    for colour in (one, two):
+        linear = [
+            channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
+            for channel in (int(part) / 255 for part in re.findall(r"\d+", colour)[:3])
+        ]
+        light.append(float(np.dot(linear, [0.2126, 0.7152, 0.0722])))
+    return (max(light) + 0.05) / (min(light) + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_in_the_light_and_in_the_dark(chromium, path, scheme):
+    opened = Opened(chromium, path, color_scheme=scheme)
+    page = opened.ready()
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (contrast(background, "rgb(255, 255, 255)") < 2) == (scheme == "light")
+    for selector in (
+        "h1",
+        "h1 bdi",
+        ".verdict",
+        ".advice",
+        "dl.tiles dt",
+        "thead th",
+        "td.n",
+        "nav a",
+        "summary",
+        ".quiet",
+    ):
+        colour = page.eval_on_selector(selector, "one => getComputedStyle(one).color")
+        assert contrast(background, colour) >= 4.5, selector
+    letters = page.eval_on_selector("figure svg text", "one => getComputedStyle(one).fill")
+    assert contrast(background, letters) >= 4.5
+    opened.close(path)
+
+
+def test_a_phone_scrolls_one_way_only(chromium, path, tmp_path):
+    opened = Opened(chromium, path, viewport=PHONE, device_scale_factor=2)
+    page = opened.ready()
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    smallest = page.evaluate(
+        """() => Math.min(...[...document.querySelectorAll("figure svg text")].map((text) => {
+             const svg = text.ownerSVGElement;
+             return parseFloat(getComputedStyle(text).fontSize) * svg.clientWidth / svg.viewBox.baseVal.width;
+           }))"""
+    )
+    assert smallest >= 8
+    page.screenshot(path=tmp_path / "phone.png", full_page=True)
+    opened.close(path)
+
+
+def test_paper_has_no_controls_and_black_letters(chromium, path):
+    opened = Opened(chromium, path, color_scheme="dark")
+    page = opened.ready()
+    page.emulate_media(media="print", color_scheme="dark")
+    for selector in ("nav", ".tools", "#match-next", "details"):
+        assert not page.is_visible(selector), selector
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.pdf(format="A4").startswith(b"%PDF")
+    opened.close(path)
+
+
+@pytest.mark.parametrize("redact", [False, True])
+def test_nothing_hostile_runs_and_nothing_is_fetched(chromium, hostile_links, tmp_path, redact):
+    path = tmp_path / "report.html"
+    path.write_text(render(hostile_links, redact=redact), encoding="utf-8")
+    opened = Opened(chromium, path)
+    page = opened.page
+    if not redact:
+        opened.ready()
+        assert "<script>window.hacked = 1</script>" in opened.column(1)
+        for button in page.locator("#match-panel th button").all():
+            button.click()
+        page.fill("#match-search", "<img src=x")
+        opened.says("found among")
+        assert "</script><img src=x onerror='window.hacked=1'>" in opened.column(1)
+        assert page.eval_on_selector_all("td bdi, th bdi", "all => all.every(one => one.children.length === 0)")
+    assert "<script>window.hacked = 1</script>" in page.text_content("h1")
+    for unfold in page.locator("summary").all():
+        unfold.click()
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= DESKTOP["width"]
+    opened.close(path)
+
+
+def test_the_policy_stops_what_is_written_into_the_page(chromium, path):
+    """Even if something slipped through: scripts, handlers and pictures from elsewhere are refused."""
+    opened = Opened(chromium, path)
+    page = opened.ready()
+    failures = []
+    page.on("requestfailed", lambda request: failures.append(request.failure))
+    refused = page.evaluate(
+        """() => new Promise((tell) => {
+             const seen = [];
+             document.addEventListener("securitypolicyviolation", (event) => {
+               seen.push(event.effectiveDirective);
+               if (seen.length === 3) tell(seen);
+             });
+             const script = document.createElement("script");
+             script.textContent = "window.hacked = 1";
+             document.body.append(script);
+             const holder = document.createElement("div");
+             holder.innerHTML = '<img src="http://localhost:9/x.png"><button onclick="window.hacked = 1">';
+             document.body.append(holder);
+             holder.querySelector("button").click();
+           })"""
+    )
+    assert sorted(refused) == ["img-src", "script-src-attr", "script-src-elem"]
+    assert page.evaluate("window.hacked") is None
+    page.close()
+    assert failures == ["csp"]
+
+
+def test_a_hundred_thousand_rows_open_at_once(chromium, linked_by_hand, tmp_path):
+    rng = np.random.default_rng(2)
+    count = 100_000
+    order = rng.permutation(count)
+    weights = sparse.csr_array((rng.random(count), (np.arange(count), order)), shape=(count, count))
+    values = rng.normal(size=(count, 2))
+    tables = {"first": values, "second": pd.DataFrame(values[np.argsort(order)], columns=["u", "v"])}
+    path = tmp_path / "report.html"
+    path.write_text(render(linked_by_hand(tables, [order], coupling=weights, rank=1)), encoding="utf-8")
+    assert path.stat().st_size < 6_000_000
+    opened = Opened(chromium, path)
+    page = opened.ready()
+    assert page.text_content("#match-count") == "1 to 25 of 100,000"
+    # Generous: what is refused is a page that hangs.
+    assert page.evaluate("performance.now()") < 10_000
+    page.locator("th[data-key=probability] button").click()
+    shown = [float(text) for text in opened.column(3)]
+    assert shown == sorted(shown)
+    page.fill("#match-search", "99999")
+    opened.says("found among")
+    assert opened.column(1)[0] == "99999" or opened.column(2)[0] == "99999"
+    opened.close(path)
