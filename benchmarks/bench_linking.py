@@ -1,11 +1,11 @@
-"""How many rows does keyless put in the wrong place, beside its rivals and what is possible?
+"""How many rows does keyless put in the wrong place, beside its rivals and what is possible, and is its verdict right?
 
     python benchmarks/bench_linking.py --out benchmarks/results/linking.json            # everything, hours
     python benchmarks/bench_linking.py --cases paper --data-sets 5                       # some of it
 
 Nothing is set by hand and the rank is not given. The oracle matches with the true loadings and noise known. M³O,
 Baseline, unlabeled sensing, entropic Gromov–Wasserstein (POT) and scipy's quadratic assignment run on a few data sets
-each. Wrong rows are counted per table of 100.
+each. Wrong rows are counted per table of 100. With `--out` the cases that ran replace those of the file.
 """
 
 from __future__ import annotations
@@ -13,22 +13,19 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ot
-from scipy.optimize import linear_sum_assignment, quadratic_assignment
 from sklearn.datasets import load_breast_cancer
 
 import keyless
-from common import one_thread, report
+import linking_pairs
+from common import one_thread, report_sections
 from keyless.datasets import make_shuffled_tables
-from keyless.embedding.factor_model import Information
-from keyless.likelihood.pairs import pair_log_ratio
 from keyless.metrics import expected_calibration_error, link_scores
-from keyless.solvers import M3O, Baseline, DecayingEntropy, UnlabeledSensing
-from keyless.tables import to_problem
+from linking_rivals import RIVALS, m3o, oracle, wrong
 
 FIRST_SEED = 5000
 """Seeds from here on are used for nothing but this report."""
@@ -54,112 +51,21 @@ def draw(settings: dict[str, Any], seed: int) -> Any:
     return make_shuffled_tables(**{**defaults, **settings}, random_state=seed)
 
 
-def wrong(permutations: Any, truth: Any) -> float:
-    """Wrong rows per table."""
-    return float(np.mean([(np.asarray(permutations[name]) != truth[name]).sum() for name in permutations]))
-
-
-def oracle(made: Any) -> dict[str, Any]:
-    """Match with true loadings and noise: each table to the reference, then each to all the others until stable."""
-    names = list(made.tables)
-    edges = np.cumsum([0, *(table.shape[1] for table in made.tables.values())])
-    infos = []
-    for k, table in enumerate(made.tables.values()):
-        loadings = made.loadings[:, edges[k] : edges[k + 1]].T
-        seen = ~np.isnan(table)
-        precision = np.einsum("nk,ka,kb->nab", seen / made.noise**2, loadings, loadings)
-        infos.append(Information(precision, np.nan_to_num(table) @ loadings / made.noise**2))
-    rows = [np.arange(len(infos[0].shift))]
-    rows += [linear_sum_assignment(-pair_log_ratio(infos[0], info))[1] for info in infos[1:]]
-    for _ in range(10 if len(names) > 2 else 0):
-        before = [index.copy() for index in rows]
-        for k in range(len(names)):
-            others = [infos[t][rows[t]] for t in range(len(names)) if t != k]
-            joined = Information(sum(o.precision for o in others), sum(o.shift for o in others))
-            rows[k] = linear_sum_assignment(-pair_log_ratio(joined, infos[k]))[1]
-        if all(np.array_equal(a, b) for a, b in zip(before, rows, strict=True)):
-            break
-    back = np.argsort(rows[0])
-    return {name: index[back] for name, index in zip(names[1:], rows[1:], strict=True)}
-
-
-def m3o(made: Any, starts: int = 10) -> list[float]:
-    problem = to_problem({name: table * 0.02 for name, table in made.tables.items()})
-    solver = M3O(
-        penalty=0.55,
-        prox="hard",
-        step_rule="released",
-        entropy=DecayingEntropy(initial=0.1),
-        patience=30,
-        tolerance=1e-4,
-        max_time=60,
-    )
-    names = list(made.tables)[1:]
-    results = []
-    for seed in range(starts):
-        found = solver.solve(problem, random_state=seed).permutations
-        results.append(wrong(dict(zip(names, found, strict=True)), made.truth))
-    return results
-
-
-def by_solver(solver: Any) -> Callable[[Any], float]:
-    def run(made: Any) -> float:
-        found = solver.solve(
-            to_problem(made.tables), **({} if isinstance(solver, UnlabeledSensing) else {"random_state": 0})
-        )
-        return wrong(dict(zip(list(made.tables)[1:], found.permutations, strict=True)), made.truth)
-
-    return run
-
-
-def filled_gram(table: Any) -> Any:
-    complete = keyless.SoftImpute(random_state=0).fit_transform(table) if np.isnan(table).any() else table
-    complete = (complete - complete.mean(axis=0)) / complete.std(axis=0)
-    left, strengths, _ = np.linalg.svd(complete, full_matrices=False)
-    kept = left[:, strengths > 0.1 * strengths[0]] * np.sqrt(len(left))
-    return kept @ kept.T
-
-
-def gromov_wasserstein(made: Any) -> float:
-    grams = {name: filled_gram(table) for name, table in made.tables.items()}
-    found = {}
-    for name in list(grams)[1:]:
-        first, second = grams["reference"], grams[name]
-        plan = ot.gromov.entropic_gromov_wasserstein(first, second, epsilon=0.05 * np.var(first), max_iter=200)
-        found[name] = linear_sum_assignment(-plan)[1]
-    return wrong(found, made.truth)
-
-
-def graph_matching(made: Any) -> float:
-    grams = {name: filled_gram(table) for name, table in made.tables.items()}
-    found = {
-        name: quadratic_assignment(grams["reference"], grams[name], options={"maximize": True, "rng": 0}).col_ind
-        for name in list(grams)[1:]
-    }
-    return wrong(found, made.truth)
-
-
-RIVALS: dict[str, Callable[[Any], float]] = {
-    "Baseline": by_solver(Baseline()),
-    "unlabeled sensing": by_solver(UnlabeledSensing()),
-    "Gromov–Wasserstein": gromov_wasserstein,
-    "quadratic assignment": graph_matching,
-}
-
-
-def synthetic(cases: dict[str, dict[str, Any]], data_sets: int, rival_sets: int) -> list[dict[str, Any]]:
+def synthetic(
+    cases: dict[str, dict[str, Any]], data_sets: int, rival_sets: int, first_seed: int
+) -> list[dict[str, Any]]:
     rows = []
     for name, settings in cases.items():
         own, best, times, verdicts = [], [], [], []
         for i in range(data_sets):
-            made = draw(settings, FIRST_SEED + i)
+            made = draw(settings, first_seed + i)
             began = time.process_time()
             links = keyless.link(made.tables, random_state=0)
             times.append(time.process_time() - began)
             own.append(wrong(links.permutations, made.truth))
             best.append(wrong(oracle(made), made.truth))
             verdicts.append(links.evidence.verdict)
-        row = {
+        row: dict[str, Any] = {
             "case": name,
             "data sets": data_sets,
             "keyless, wrong rows": float(np.mean(own)),
@@ -168,7 +74,7 @@ def synthetic(cases: dict[str, dict[str, Any]], data_sets: int, rival_sets: int)
             "linked": verdicts.count("linked"),
             "seconds": float(np.mean(times)),
         }
-        sets = [draw(settings, FIRST_SEED + i) for i in range(rival_sets)]
+        sets = [draw(settings, first_seed + i) for i in range(rival_sets)]
         if sets:
             results = [m3o(made) for made in sets]
             row["M³O, best of 10"] = float(np.mean([min(r) for r in results]))
@@ -182,17 +88,32 @@ def synthetic(cases: dict[str, dict[str, Any]], data_sets: int, rival_sets: int)
     return rows
 
 
-def large(data_sets: int) -> list[dict[str, Any]]:
+def large(data_sets: int, first_seed: int) -> list[dict[str, Any]]:
     settings = {"n_rows": 1000, "column_counts": (60, 40), "rank": 20}
-    return synthetic({"n=1000, rank 20, 80%": settings}, min(data_sets, 3), 0)
+    rows = []
+    for i in range(min(data_sets, 3)):
+        made = draw(settings, first_seed + i)
+        began, spent = time.monotonic(), time.process_time()
+        links = keyless.link(made.tables, random_state=0, n_jobs=2)
+        rows.append(
+            {
+                "case": "n=1000, rank 20, 80% observed, 60+40 columns",
+                "wrong rows": wrong(links.permutations, made.truth),
+                "verdict": links.evidence.verdict,
+                "seconds on the clock, 2 jobs": time.monotonic() - began,
+                "processor seconds": time.process_time() - spent,
+            }
+        )
+        print(rows[-1], flush=True)
+    return rows
 
 
-def breast_cancer(data_sets: int) -> list[dict[str, Any]]:
+def breast_cancer(data_sets: int, first_seed: int) -> list[dict[str, Any]]:
     data = load_breast_cancer().data
     rows = []
     for name, first, second in (("20/10", slice(0, 20), slice(20, 30)), ("mean/worst", slice(0, 10), slice(20, 30))):
         for i in range(min(data_sets, 3)):
-            order = np.random.default_rng(FIRST_SEED + i).permutation(len(data))
+            order = np.random.default_rng(first_seed + i).permutation(len(data))
             began = time.process_time()
             links = keyless.link({"a": data[:, first], "b": data[order, second]}, random_state=i)
             right = links.permutations["b"] == np.argsort(order)
@@ -209,11 +130,11 @@ def breast_cancer(data_sets: int) -> list[dict[str, Any]]:
     return rows
 
 
-def overlap(data_sets: int) -> list[dict[str, Any]]:
+def overlap(data_sets: int, first_seed: int) -> list[dict[str, Any]]:
     rows = []
     for share in (0.95, 0.8, 0.6):
         for i in range(min(data_sets, 2)):
-            made = make_shuffled_tables(2000, (30, 20), rank=8, noise=0.05, overlap=share, random_state=FIRST_SEED + i)
+            made = make_shuffled_tables(2000, (30, 20), rank=8, noise=0.05, overlap=share, random_state=first_seed + i)
             began = time.process_time()
             links = keyless.link(made.tables, random_state=0)
             found, truth = links.permutations["table1"], made.truth["table1"]
@@ -232,23 +153,142 @@ def overlap(data_sets: int) -> list[dict[str, Any]]:
     return rows
 
 
+def unrelated(pairs: int, first_seed: int) -> list[dict[str, Any]]:
+    verdicts: dict[str, Counter[str]] = {}
+    began = time.process_time()
+    for kind, tables in linking_pairs.unrelated(pairs, first_seed):
+        found = keyless.link(tables, random_state=0).evidence.verdict
+        verdicts.setdefault(kind, Counter())[found] += 1
+        print(kind, {name: table.shape for name, table in tables.items()}, found, flush=True)
+    rows = [
+        {"pairs": kind, "count": count.total()} | {v: count[v] for v in ("unlinkable", "uncertain", "linked")}
+        for kind, count in sorted(verdicts.items())
+    ]
+    return [*rows, {"pairs": f"all; {(time.process_time() - began) / pairs:.0f} s each", "count": pairs}]
+
+
+def linkable(pairs: int, first_seed: int) -> list[dict[str, Any]]:
+    verdicts: Counter[str] = Counter()
+    stated, right = [], []
+    for made, nats in linking_pairs.linkable(pairs, first_seed):
+        links = keyless.link(made.tables, random_state=0)
+        link = links.found["table1"]
+        verdicts[link.evidence.verdict] += 1
+        stated.append(link.probability)
+        right.append(link.permutation == made.truth["table1"])
+        rows, needed = len(link.permutation), np.log(len(link.permutation))
+        print(f"{nats / needed:.2f} log n, n={rows}: {link.evidence.verdict}, {right[-1].mean():.3f}", flush=True)
+    shares = [float(np.mean(r)) for r in right]
+    return [
+        {
+            "pairs": "2 to 3 log n nats a row",
+            "count": pairs,
+            **{verdict: verdicts[verdict] for verdict in ("unlinkable", "uncertain", "linked")},
+            "right, mean": float(np.mean(shares)),
+            "right, worst": min(shares),
+            "calibration error": expected_calibration_error(np.concatenate(stated), np.concatenate(right)),
+        }
+    ]
+
+
+def calibration(data_sets: int, first_seed: int) -> list[dict[str, Any]]:
+    """Compare stated probabilities with how often they are right, where many rows are in doubt."""
+    settings = {
+        "noise 1.25": {"noise": 1.25},
+        "noise 1.5": {"noise": 1.5},
+        "noise 1, complete": {"noise": 1.0, "observed": 1.0, "column_counts": (30, 25)},
+        "noise 0.5, 40% observed": {"noise": 0.5, "observed": 0.4},
+        "n=300, noise 1.5": {"n_rows": 300, "noise": 1.5},
+    }
+    rows = []
+    for name, case in settings.items():
+        stated, right = [], []
+        for i in range(min(data_sets, 5)):
+            made = draw(case, first_seed + i)
+            link = keyless.link(made.tables, random_state=0).found["table1"]
+            if link.evidence.verdict == "linked":
+                stated.append(link.probability)
+                right.append(link.permutation == made.truth["table1"])
+        rows.append(_calibrated(name, stated, right))
+    data = load_breast_cancer().data
+    stated, right = [], []
+    for i in range(min(data_sets, 5)):
+        rng = np.random.default_rng(first_seed + i)
+        columns, order = rng.permutation(data.shape[1]), rng.permutation(len(data))
+        link = keyless.link({"a": data[:, columns[:15]], "b": data[order][:, columns[15:]]}, random_state=0).found["b"]
+        if link.evidence.verdict == "linked":
+            stated.append(link.probability)
+            right.append(link.permutation == np.argsort(order))
+    return [*rows, _calibrated("breast cancer, random halves of the columns", stated, right)]
+
+
+def _calibrated(name: str, stated: list[Any], right: list[Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {"case": name, "linked": len(stated)}
+    if stated:
+        said, was = np.concatenate(stated), np.concatenate(right)
+        row |= {
+            "right": float(was.mean()),
+            "stated": float(said.mean()),
+            "calibration error": expected_calibration_error(said, was),
+        }
+    print(row, flush=True)
+    return row
+
+
+def known_pairs(data_sets: int, first_seed: int) -> list[dict[str, Any]]:
+    rows = []
+    for i in range(min(data_sets, 5)):
+        tables, truth = linking_pairs.mirrored(first_seed + i)
+        chosen = np.random.default_rng(first_seed + i).choice(len(truth), 5, replace=False)
+        pairs = [(int(row), int(truth[row])) for row in chosen]
+        shares = [
+            float((keyless.link(tables, known_pairs=known, random_state=0).permutations["b"] == truth).mean())
+            for known in (None, pairs)
+        ]
+        rows.append({"case": f"mirror images, {i + 1}", "right without": shares[0], "right with 5 pairs": shares[1]})
+        print(rows[-1], flush=True)
+    return rows
+
+
+CASES = {
+    "paper": ("The paper's d-correspondence settings: wrong rows per table of 100", PAPER),
+    "sweeps": ("The paper's sweeps: wrong rows of 100 (60+40 columns, rank 5, noise 0.1, 80% observed)", SWEEPS),
+    "large": ("A thousand rows", large),
+    "breast-cancer": ("Breast-cancer measurements, raw values", breast_cancer),
+    "overlap": ("Tables that share only some entities (rank 8, noise 5%)", overlap),
+    "unrelated": ("Unrelated tables: how often is each verdict given?", unrelated),
+    "linkable": ("Linkable tables: how often is each verdict given?", linkable),
+    "calibration": ("Are stated probabilities right?", calibration),
+    "known-pairs": ("A problem that cannot be solved without known pairs", known_pairs),
+}  # fmt: skip
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--cases", nargs="*", default=["paper", "sweeps", "large", "breast-cancer", "overlap"])
+    parser = argparse.ArgumentParser(description="How many rows does keyless put in the wrong place?")
+    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--data-sets", type=int, default=20)
     parser.add_argument("--rival-sets", type=int, default=3)
-    arguments, _ = parser.parse_known_args()
+    parser.add_argument("--pairs", type=int, default=30, help="unrelated and linkable pairs")
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED, help="for trying things out, take another")
+    parser.add_argument("--out", type=Path, help="write the results here as JSON")
+    arguments = parser.parse_args()
     one_thread()
-    runs = {
-        "paper": lambda: synthetic(PAPER, arguments.data_sets, arguments.rival_sets),
-        "sweeps": lambda: synthetic(SWEEPS, arguments.data_sets, 0),
-        "large": lambda: large(arguments.data_sets),
-        "breast-cancer": lambda: breast_cancer(arguments.data_sets),
-        "overlap": lambda: overlap(arguments.data_sets),
-    }
-    rows = [row for case in arguments.cases for row in runs[case]()]
-    report(
-        "How many rows does keyless put in the wrong place?", rows, settings={"first seed": FIRST_SEED, "threads": 1}
+    sections = {}
+    for name in arguments.cases:
+        title, case = CASES[name]
+        if isinstance(case, dict):
+            rivals = arguments.rival_sets if name == "paper" else 0
+            rows = synthetic(case, arguments.data_sets, rivals, arguments.first_seed)
+        else:
+            count = arguments.pairs if name in ("unrelated", "linkable") else arguments.data_sets
+            rows = case(count, arguments.first_seed)
+        sections[title] = rows
+    report_sections(
+        "How many rows does keyless put in the wrong place, and is its verdict right?",
+        sections,
+        settings={"first seed": arguments.first_seed, "threads": 1},
+        out=arguments.out,
+        order=[title for title, _ in CASES.values()],
     )
 
 

@@ -71,6 +71,28 @@ def report(question: str, rows: list[dict[str, Any]], *, settings: dict[str, Any
         print(f"\nwritten to {arguments.out}")
 
 
+def report_sections(
+    question: str,
+    sections: dict[str, list[dict[str, Any]]],
+    *,
+    settings: dict[str, Any],
+    out: Path | None,
+    order: list[str],
+) -> None:
+    """Print several tables; write them as JSON, in the given order, beside those the file already has."""
+    for title, rows in sections.items():
+        print(f"\n{title}\n\n{markdown_table(rows)}")
+    if out is None:
+        return
+    made = environment() | {"settings": settings}
+    kept = json.loads(out.read_text())["sections"] if out.exists() else {}
+    merged = kept | {title: {"rows": rows, "environment": made} for title, rows in sections.items()}
+    document = {"question": question, "sections": {title: merged[title] for title in order if title in merged}}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(document, indent=1, ensure_ascii=False, default=_plain) + "\n")
+    print(f"\nwritten to {out}")
+
+
 def markdown_table(rows: list[dict[str, Any]]) -> str:
     """Return rows as a Markdown table."""
     columns = list(dict.fromkeys(column for row in rows for column in row))

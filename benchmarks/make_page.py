@@ -25,17 +25,28 @@ def page() -> str:
     parts = [INTRODUCTION]
     for path in sorted(RESULTS.glob("*.json")):
         result: dict[str, Any] = json.loads(path.read_text())
-        environment = result["environment"]
-        versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
-        settings = "; ".join(f"{name}: {value}" for name, value in result["settings"].items())
-        parts.append(
-            f"## {result['question']}\n\n"
-            f"    python benchmarks/bench_{path.stem}.py --out benchmarks/results/{path.name}\n\n"
-            f"{markdown_table(result['rows'])}\n\n"
-            f"Settings: {settings}. Python {environment['python']} on {environment['machine']}, "
-            f"{environment['cores']} cores; {versions}; commit {environment['commit']}.\n"
-        )
+        command = f"    python benchmarks/bench_{path.stem}.py --out benchmarks/results/{path.name}"
+        parts.append(f"## {result['question']}\n\n{command}\n")
+        if "sections" in result:
+            for title, section in result["sections"].items():
+                made = section["environment"]
+                parts.append(
+                    f"### {title}\n\n{markdown_table(section['rows'])}\n\n{_circumstances(made['settings'], made)}\n"
+                )
+        else:
+            parts.append(
+                f"{markdown_table(result['rows'])}\n\n{_circumstances(result['settings'], result['environment'])}\n"
+            )
     return "\n".join(parts)
+
+
+def _circumstances(settings: dict[str, Any], environment: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
+    chosen = "; ".join(f"{name}: {value}" for name, value in settings.items())
+    return (
+        f"Settings: {chosen}. Python {environment['python']} on {environment['machine']}, "
+        f"{environment['cores']} cores; {versions}; commit {environment['commit']}."
+    )
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ __all__ = [
     "joint_score",
     "match_table",
     "merge",
+    "overall_score",
     "realign",
     "refine",
     "refit",
@@ -292,6 +293,16 @@ def joint_score(collection: Collection, cluster: Cluster, chosen: Sequence[int])
     index = np.arange(len(scored))
     found = exact_log_ratio(first, second, index, index)
     return float(found.mean()), float(expected_log_ratio(first, second).mean()), len(both)
+
+
+def overall_score(collection: Collection, cluster: Cluster) -> tuple[float, float]:
+    """Return `joint_score` and what the model expects of it, each member against all others, averaged over entities."""
+    scores = [joint_score(collection, cluster, (place,)) for place in range(len(cluster.members))]
+    matched = sum(count for _, _, count in scores)
+    if not matched:
+        return 0.0, 0.0
+    found, expected = (sum(score[k] * score[2] for score in scores if score[2]) / matched for k in (0, 1))
+    return found, expected
 
 
 def _without_known(

@@ -12,7 +12,7 @@ from keyless.arrays import Array, as_matrix, to_numpy
 from keyless.constraints import Constraints
 from keyless.embedding.factor_model import FactorModel, fit_table
 from keyless.errors import CONVERGED, InputError, Status
-from keyless.joint.clusters import Cluster, Collection, alone, joint_score, match_table
+from keyless.joint.clusters import Cluster, Collection, alone, match_table, overall_score
 from keyless.joint.knowledge import implied
 from keyless.joint.linking import Task, decide_strangers, finish, link_all
 from keyless.joint.ordering import Arrangement
@@ -176,9 +176,7 @@ def _result(task: Task, cluster: Cluster, arrangement: Arrangement, *, strangers
         log_ratios.append(log_ratio[np.ix_(entities, columns)])
     rows = _given_entities(cluster, arrangement)
     size = len(collection.tables[reference][0])
-    scores = [joint_score(collection, cluster, (place,)) for place in range(len(cluster.members))]
-    matched = sum(count for _, _, count in scores)
-    mean = [sum(score[k] * score[2] for score in scores if score[2]) / matched if matched else 0.0 for k in (0, 1)]
+    score, expected = overall_score(collection, cluster)
     return JointLink(
         permutations=tuple(index[:size] for index in rows[1:]),
         couplings=tuple(couplings),
@@ -186,8 +184,8 @@ def _result(task: Task, cluster: Cluster, arrangement: Arrangement, *, strangers
         rows=rows,
         model=arrangement.given_model(cluster.model),
         convincing=sure,
-        score=mean[0],
-        expected_score=mean[1],
+        score=score,
+        expected_score=expected,
         strangers=strangers,
         status=_status(task.watch, cluster, sure=sure),
         starts=tuple(_given_start(start, arrangement) for start in task.watch.starts),

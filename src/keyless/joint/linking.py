@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -39,6 +40,10 @@ __all__ = [
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 SketchKind = Literal["fitted", "common", "held"]
+
+_MOST_ALIGNMENTS = 80
+"""Per way of seeing two clusters. Where there is something to find it takes fewer; without a limit, telling that there
+is nothing takes minutes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +169,7 @@ def _sketch_plan(first: Cluster, second: Cluster) -> list[tuple[SketchKind, int]
 
 
 def link_pair(
-    task: Task, first: Cluster, second: Cluster, *, strangers: bool | None, thorough: bool, spare: int = 8
+    task: Task, first: Cluster, second: Cluster, *, strangers: bool | None, thorough: bool, spare: int = 5
 ) -> PairLink:
     """Find the join of two clusters of the largest joint evidence; stop at the first convincing one.
 
@@ -221,7 +226,7 @@ class _PairSearch:
         found_next = alignments(
             views[0].info, views[1].info, allowed=self.knowledge.allowed, given=self.given, rounds=rounds
         )
-        for found in found_next:
+        for found in islice(found_next, _MOST_ALIGNMENTS):
             name = found.start if kind == "fitted" else f"{found.start}, {kind} rank {rank}"
             self.task.watch.record(Start((self.first.members, self.second.members), name, found.score))
             seen.append(found)

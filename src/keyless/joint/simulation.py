@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from keyless.constraints import Constraints
 from keyless.embedding.factor_model import FactorModel, fit, information, initial_model, posterior
-from keyless.joint.clusters import Cluster, Collection, column_slices, match_table, refine, stack
+from keyless.joint.clusters import Cluster, Collection, column_slices, match_table, overall_score, refine, stack
 from keyless.joint.joint_link import JointLink
 from keyless.joint.knowledge import implied
 from keyless.joint.ordering import Arrangement
 
-__all__ = ["simulated_matches"]
+__all__ = ["Simulated", "simulated_matches"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 ScoreTable = tuple[FloatArray, BoolArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """What linking simulated tables gave.
+
+    Attributes:
+        matches: per table but the first: stated probability of what was found for each reference row (a partner or
+            none), and whether it is right.
+        score: mean log-likelihood ratio per matched row, as `JointLink.score`.
+    """
+
+    matches: list[tuple[FloatArray, BoolArray]]
+    score: float
 
 
 def simulated_matches(
@@ -28,7 +43,8 @@ def simulated_matches(
     *,
     seed: int,
     constraints: Constraints | None = None,
-) -> list[tuple[FloatArray, BoolArray]]:
+    noise: float = 1.0,
+) -> Simulated:
     """Draw tables from the fitted model, link them from their true order, and compare.
 
     Every entity keeps the latents the tables give it, within their uncertainty, so that rows that are hard to tell
@@ -40,10 +56,8 @@ def simulated_matches(
         link: what was found.
         seed: of all random numbers.
         constraints: those it was found under.
-
-    Returns:
-        Per table but the first: stated probability of what was found for each reference row (a partner or none), and
-        whether it is right.
+        noise: factor of the noise variance. A fitted model takes noise for signal, so tables drawn from it as it is
+            agree better, once linked, than those it was fitted to.
     """
     arrangement = Arrangement.of(tables)
     placed = tuple(
@@ -53,7 +67,7 @@ def simulated_matches(
     values, mask = stack(placed, rows)
     model, _ = fit(values, mask, initial_model(values, mask, link.model.rank + 2), max_iter=60)
     rng = np.random.default_rng([seed, 31])
-    drawn = _drawn(model, values, mask, rng)
+    drawn = _drawn(replace(model, noise=noise * model.noise), values, mask, rng)
     simulated = tuple(
         _scattered(drawn[:, part], index, table)
         for part, index, table in zip(column_slices(placed), rows, placed, strict=True)
@@ -77,7 +91,7 @@ def simulated_matches(
             chosen >= 0, coupling[np.arange(len(entities)), np.maximum(chosen, 0)], 1 - coupling.sum(axis=1)
         )
         found.append((np.clip(stated, 0.0, 1.0), chosen == truth[kept.rows[reference][entities]]))
-    return found
+    return Simulated(found, overall_score(collection, cluster)[0])
 
 
 def _standard_entities(link: JointLink, arrangement: Arrangement) -> tuple[IntArray, ...]:
