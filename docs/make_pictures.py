@@ -251,10 +251,8 @@ def likelihood() -> Drawn:
     same, strangers = np.diag(ordered), ordered[~np.eye(len(ordered), dtype=bool)]
     typical, strange = float(np.median(same)), float(np.median(strangers))
 
-    figure = _figure(
-        f"A true pair scores {typical:+.1f} nats (median), two strangers {strange:+.1f}: the diagonal stands out".replace("-", "−"),
-        8.6, 3.4,
-    )  # fmt: skip
+    title = f"A true pair scores {typical:+.1f} nats (median), two strangers {strange:+.1f}: the diagonal stands out"
+    figure = _figure(title.replace("-", "−"), 8.6, 3.4)
     all_pairs, counts, one = figure.subplots(1, 3, width_ratios=[1.25, 1.0, 1.25])
     image = _heat(all_pairs, ordered, vmin=-25, vmax=8, cmap="cividis")
     _finish(all_pairs, "all pairs, in true order", "lab's rows", "clinic's rows")
@@ -371,12 +369,14 @@ def frames() -> Drawn:
     offsets.plot(joint[0][:, nearest], same[:, nearest], "o", color=BLUE, markersize=5, label="the joint model's frame")
     _finish(offsets, "where two tables put the same entity", "its place by the first table", "second minus first",
             grid="both")  # fmt: skip
-    _legend(offsets, loc="best")
+    offsets.set_ylim(bottom=float(min(gap.min(), same[:, nearest].min())) - 0.15)
+    _legend(offsets, loc="lower left")
     return figure, {
         "frames, partners": f"{made} of {here.sum()} partners",
         "frames, alone": f"{left} of {alone.sum()} rows",
         "frames, own": f"{abs(gap.mean()):.2f} apart",
         "frames, joint": f"{abs(same[:, nearest].mean()):.2f} after",
+        "frames, exception": f"stated at {100 * partner[alone].max():.0f}%",
         "frames, small": f"in {solved} of {len(small)} data sets",
         "frames, selected": f"in {sum(_selected(seed) for seed in SEEDS)} of {len(SEEDS)} data sets",
     }
@@ -478,6 +478,7 @@ def sweep() -> Drawn:
         "sweep, linked": f"{int((said == 'linked').sum())} of {len(said)} runs are called linked",
         "sweep, worst linked": f"{100 * y[said == 'linked'].min():.0f}% of the rows",
         "sweep, gap": f"{np.abs(z - x)[said == 'linked'].max() * needed:.1f} nats of what the tables hold",
+        "sweep, cautious": f"{100 * y[said == 'unlinkable'].max():.0f}% right",
         "sweep, floor": f"near {z[half].mean() * needed:.1f} nats",
     }
 
@@ -494,7 +495,10 @@ def remedies(known: int = 20, groups: int = 10) -> Drawn:
         others = np.setdiff1d(np.arange(100), sure)
         clinic, lab = (pd.DataFrame(table).add_prefix(f"{name} ") for name, table in data.tables.items())
         fewer = {"clinic": clinic.iloc[:, :20], "lab": lab.iloc[:, :15]}
-        grouped = {"clinic": fewer["clinic"].assign(ward=ward), "lab": fewer["lab"].assign(ward=ward[np.argsort(truth)])}
+        grouped = {
+            "clinic": fewer["clinic"].assign(ward=ward),
+            "lab": fewer["lab"].assign(ward=ward[np.argsort(truth)]),
+        }
         found = [
             _linked(fewer),
             _linked(fewer, known_pairs=[(int(row), int(truth[row])) for row in sure]),
@@ -547,7 +551,9 @@ def limits() -> Drawn:
     probability = twins.found["lab"].probability
 
     figure = _figure(
-        f"An even ring is called {turned.evidence.verdict}, wrongly; twins are confused, and said to be unsure", 8.6, 3.2
+        f"An even ring is called {turned.evidence.verdict}, wrongly; twins are confused, and said to be unsure",
+        8.6,
+        3.2,
     )
     circle, pairs = figure.subplots(1, 2)
     circle.plot([0, 99], [0, 99], color=MUTED, linestyle="--", linewidth=1.2, label="the truth")
@@ -565,15 +571,26 @@ def limits() -> Drawn:
     pairs.set_ylim(-0.5, 1.5)
     pairs.set_xlim(0, 1.02)
     pairs.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    _finish(pairs, f"10 pairs of twins: {int(correct[alike].sum())} of {len(alike)} right", "stated probability", grid="x")
+    _finish(
+        pairs, f"10 pairs of twins: {int(correct[alike].sum())} of {len(alike)} right", "stated probability", grid="x"
+    )
     _legend(pairs, loc="center left")
     return figure, {
         "ring": f"{on_ring} of 100 rows right, {turned.evidence.verdict}",
         "twins": f"{int(correct[alike].sum())} of {len(alike)} twins",
         "twins, stated": f"{probability[alike].sum():.0f} expected",
         "others": f"{int(correct.sum() - correct[alike].sum())} of the {100 - len(alike)} others",
+        "ring, known pairs": f"{_ring_with_pairs(found['ring'][0], truth)} rows are right",
         "squares": _squares(),
     }
+
+
+def _ring_with_pairs(links: keyless.Links, truth: Any, known: int = 3) -> int:
+    """Count the right rows of a ring of which some pairs are known."""
+    tables = {table.name: table.block.values for table in links.tables}
+    pairs = [(row, int(truth[row])) for row in range(0, 100, 33)][:known]
+    found = keyless.link(tables, known_pairs=pairs, random_state=SEED)
+    return right(found.permutations["lab"], truth)
 
 
 def _squares() -> str:

@@ -609,3 +609,71 @@ def test_bad_tables_are_named(tables, message):
         keyless.link(tables)
     with pytest.raises(InputError, match="^" + re.escape(message)):
         TableLinker().fit(tables)
+
+
+def test_the_rank_can_be_set(data):
+    links = keyless.link(data.tables, rank=2, method="joint", null_searches=1, random_state=0, max_time=10)
+    assert links.choices["rank"] <= 2
+
+
+@pytest.mark.parametrize("method", ["joint", "pairs"])
+def test_the_papers_algorithm_may_refine(data, method):
+    links = keyless.link(
+        data.tables, method=method, refiner="m3o", options=CHEAP, null_searches=1, random_state=0, max_time=20
+    )
+    np.testing.assert_array_equal(links.permutations["table1"], data.truth["table1"])
+    assert links.choices["refiner"] == "m3o"
+    assert links.history[-1]["stage"] == "m3o"
+
+
+def test_the_papers_algorithm_gives_every_row_a_partner():
+    data = make_shuffled_tables((40, 30), (14, 12), rank=3, random_state=3)
+    with pytest.raises(InputError, match="refiner: must be 'likelihood' where rows have no partner"):
+        keyless.link(data.tables, refiner="m3o", null_searches=1, random_state=0)
+
+
+def test_a_callback_can_stop_the_run(data):
+    calls = []
+
+    def stop(stage, *_):
+        calls.append(stage)
+        return True
+
+    links = keyless.link(data.tables, callback=stop, random_state=0)
+    assert links.status.reason == "max_time"
+    assert links.evidence.verdict != "linked"
+    assert links.permutations["table1"].shape == data.truth["table1"].shape
+    assert len(calls) < 20
+
+
+def test_progress_is_recorded_and_logged(data, caplog):
+    with caplog.at_level("INFO", logger="keyless"):
+        links = keyless.link(data.tables, verbose=True, method="joint", null_searches=1, random_state=0)
+    stages = [record["stage"] for record in links.history]
+    assert {"tables", "joins", "chance", "calibration"} <= set(stages)
+    assert len(caplog.records) == len(links.history)
+    seconds = [record["seconds"] for record in links.history]
+    assert seconds == sorted(seconds)
+
+
+@pytest.mark.parametrize("method", ["joint", "pairs"])
+def test_canonical_correlations_fall(data, method):
+    links = keyless.link(data.tables, method=method, options=CHEAP, null_searches=1, random_state=0)
+    correlations = links.found["table1"].correlations
+    assert (np.diff(correlations) <= 0).all()
+    assert correlations[0] > 0.95
+    assert (correlations >= 0).all()
+    assert (correlations <= 1).all()
+
+
+def test_matches_of_unlinkable_tables_are_guesses():
+    rng = np.random.default_rng(5)
+    links = keyless.link(
+        [rng.normal(size=(40, 4)), rng.normal(size=(40, 4))],
+        method="pairs",
+        options=CHEAP,
+        null_searches=2,
+        random_state=0,
+    )
+    assert links.evidence.verdict != "linked"
+    assert (links.matches["probability"] <= (0.5 if links.evidence.verdict == "uncertain" else 1 / 40)).all()

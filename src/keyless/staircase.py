@@ -384,7 +384,9 @@ class Staircase:
             information(route.model, *stack(self.scores, [np.arange(sizes[0]), *(f.permutation for f in route.found)]))
         )
         start = latents @ route.model.loadings.T + route.model.offsets
-        solution = M3O().solve(Problem(blocks[0], tuple(blocks[1:])), start=start)
+        solution = M3O(prox="rank", rank=route.model.rank, max_time=self.settings.max_time).solve(
+            Problem(blocks[0], tuple(blocks[1:])), start=start
+        )
         self.report("m3o", 1, 1, float(solution.objective))
         found = [
             replace(f, permutation=np.asarray(permutation, dtype=np.int64))
