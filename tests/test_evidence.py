@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 
+import keyless
 from keyless.calibration import Calibration, calibrate, match_probabilities
 from keyless.datasets import make_shuffled_tables
-from keyless.embedding.factors import principal_factors
+from keyless.embedding.factors import principal_factors, whitened
 from keyless.errors import InputError
 from keyless.evidence import Evidence, judge, null_search, overall
+from keyless.likelihood.canonical import mirrored_share
 from keyless.progress import Deadline
 from keyless.search import SearchOptions, link_two_tables
 
@@ -187,3 +190,42 @@ def test_tables_that_say_nothing_are_unlinkable():
     link = link_two_tables(np.ones((20, 2)), np.zeros((20, 3)), options=SMALL)
     assert judge(link, repeats=1).verdict == "unlinkable"
     assert np.all(np.isfinite(match_probabilities(link, calibration=calibrate(link))))
+
+
+def mirror_images(rng, *, shapes=15, rank=3):
+    """Latents in all mirror images: no method can tell which correspondence is right."""
+    signs = np.array(list(product((-1.0, 1.0), repeat=rank)))
+    latents = (rng.normal(size=(shapes, 1, rank)) * signs).reshape(-1, rank)
+    tables = [latents @ rng.normal(size=(rank, width)) for width in (12, 10)]
+    return [table + 0.02 * rng.normal(size=table.shape) for table in tables]
+
+
+@pytest.mark.parametrize("method", ["joint", "pairs"])
+def test_what_comes_in_mirror_images_is_not_linked(method):
+    rng = np.random.default_rng(3)
+    first, second = mirror_images(rng)
+    order = rng.permutation(len(second))
+    tables = {"a": first, "b": second[order]}
+    links = keyless.link(tables, method=method, options=SMALL, null_searches=1, random_state=0)
+    assert links.evidence.verdict == "uncertain"
+    assert links.evidence.mirrored > 0.9
+    truth = np.argsort(order)
+    pairs = [(row, int(truth[row])) for row in (1, 20, 45, 70, 100)]
+    told = keyless.link(tables, method=method, known_pairs=pairs, options=SMALL, null_searches=1, random_state=0)
+    assert told.evidence.verdict == "linked"
+    assert (told.permutations["b"] == truth).mean() > 0.9
+
+
+def test_a_mirror_image_of_an_ordinary_link_is_worse():
+    rng = np.random.default_rng(4)
+    latents = rng.normal(size=(100, 4))
+    sides = [whitened(latents + 0.2 * rng.normal(size=latents.shape)) for _ in range(2)]
+    assert mirrored_share(*sides) < 0.7
+
+
+def test_a_symmetric_cloud_is_its_own_mirror_image():
+    rng = np.random.default_rng(5)
+    half = rng.normal(size=(50, 4))
+    latents = np.concatenate([half, -half])
+    sides = [whitened(latents + 0.02 * rng.normal(size=latents.shape)) for _ in range(2)]
+    assert mirrored_share(*sides) > 0.9

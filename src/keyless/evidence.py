@@ -11,19 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from keyless.arrays import check_count
 from keyless.constraints import Constraints
+from keyless.embedding.factor_model import information, posterior
 from keyless.embedding.factors import Factors, whitened
 from keyless.errors import InputError
 from keyless.joint import JointLink
 from keyless.joint.chance import chance_scores
 from keyless.joint.held_out import held_out_log_ratios, held_out_score
 from keyless.likelihood import FORBIDDEN
-from keyless.likelihood.canonical import cross_fit
+from keyless.likelihood.canonical import cross_fit, mirrored_share
 from keyless.progress import Callback, Deadline, is_late
 from keyless.search.options import SearchOptions, one_thread
 from keyless.search.population import Population
@@ -43,6 +45,9 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Verdict = Literal["linked", "uncertain", "unlinkable"]
 
+_MIRRORED = 0.85
+"""A mirror image that is this good makes a link uncertain. Right links seen so far stay below 0.7."""
+
 _WEAKEST_FIRST: tuple[Verdict, ...] = ("unlinkable", "uncertain", "linked")
 
 
@@ -52,12 +57,14 @@ class Evidence:
 
     Attributes:
         verdict: `"linked"`: the score is beyond what is needed and clear of the nulls, the matching sharp and agreed
-            on; `"unlinkable"`: no clearer than chance; `"uncertain"`: all between.
+            on, and no mirror image of it as good; `"unlinkable"`: no clearer than chance; `"uncertain"`: all between.
         score: information that the matches carry, in nats per row that could be matched.
         null_scores: the scores the search reaches where there is nothing to find.
         needed: nats per row that it takes to single out a row, the logarithm of how many there are to choose from.
         sharpness: share of rows whose best partner, by models that never saw them, is their match.
         agreement: how many candidates of the search found this correspondence, or scored as high.
+        mirrored: information of the best mirror image of the correspondence, as a share of its own. Near 1, rows come
+            in mirror images and nothing in the numbers tells them apart; a few known pairs do. 0 where not looked at.
     """
 
     verdict: Verdict
@@ -66,6 +73,7 @@ class Evidence:
     needed: float
     sharpness: float
     agreement: int
+    mirrored: float = 0.0
 
     @property
     def excess(self) -> float:
@@ -84,6 +92,7 @@ def judge(
     link: PairLink,
     *,
     repeats: int = 3,
+    known: bool = False,
     n_jobs: int = 1,
     deadline: Deadline | None = None,
     callback: Callback | None = None,
@@ -93,6 +102,7 @@ def judge(
     Args:
         link: the correspondence.
         repeats: how many times the link is destroyed and searched for.
+        known: whether the caller knows some pairs, which settles what mirror images leave open.
         n_jobs: how many candidates are worked on at a time; the answer does not depend on it.
         deadline: after which no further null search begins; without any the verdict is
             `"uncertain"` at best.
@@ -114,6 +124,7 @@ def judge(
     evidence = Evidence(
         "uncertain", link.score, nulls, _needed(permutation, allowed), _sharpness(held_out, permutation, allowed),
         link.agreement,
+        0.0 if known else _mirrored(reference.scores, table.scores, permutation),
     )  # fmt: skip
     return replace(evidence, verdict=_verdict(evidence, settled=link.settled))
 
@@ -156,11 +167,19 @@ def judge_joint(
     best = max((start.score for start in link.starts), default=0.0)
     agreement = sum(start.score >= best - 0.01 * abs(best) for start in link.starts)
     evidences = []
-    for permutation, ratios, unseen, null in zip(link.permutations, link.log_ratios, held_out, nulls, strict=True):
+    edges = np.cumsum([0, *(values.shape[1] for values, _ in tables)]).tolist()
+    latents = [
+        posterior(information(link.model.columns(slice(*edge)), *table))[0]
+        for edge, table in zip(pairwise(edges), tables, strict=True)
+    ]
+    for permutation, ratios, unseen, null, theirs in zip(
+        link.permutations, link.log_ratios, held_out, nulls, latents[1:], strict=True
+    ):
         rows = np.flatnonzero(permutation >= 0)
         allowed = ratios > FORBIDDEN
         choices = allowed.sum(axis=1 if ratios.shape[0] <= ratios.shape[1] else 0)
         share = rows.size / min(ratios.shape)
+        mirrored = 0.0 if constraints is not None and constraints.known else _mirrored(latents[0], theirs, permutation)
         evidence = Evidence(
             "uncertain",
             held_out_score(unseen, rows, permutation[rows]),
@@ -168,6 +187,7 @@ def judge_joint(
             share * float(np.mean(np.log(np.maximum(choices, 1)))),
             _sharpness(unseen, permutation, allowed) * len(permutation) / max(rows.size, 1),
             agreement,
+            mirrored,
         )
         # A few rows can be matched in a few ways only, and the best of them looks right by chance.
         settled = link.convincing and math.lgamma(rows.size + 1) > math.log(1000)
@@ -231,6 +251,14 @@ def _needed(permutation: IntArray, allowed: BoolArray | None) -> float:
     return float(np.mean(np.log(np.maximum(allowed.sum(axis=1), 1))))
 
 
+def _mirrored(reference: FloatArray, table: FloatArray, permutation: IntArray) -> float:
+    """`mirrored_share` of the matched rows, given any factors of all rows; 0 where there are too few to tell."""
+    rows = np.flatnonzero(permutation >= 0)
+    if len(rows) < 2 * max(reference.shape[1], table.shape[1]):
+        return 0.0
+    return mirrored_share(whitened(reference[rows]), whitened(table[permutation[rows]]))
+
+
 def _sharpness(log_ratios: FloatArray, permutation: IntArray, allowed: BoolArray | None) -> float:
     """Return the share of matches that are the held-out first choice, averaged over both directions."""
     if allowed is not None:
@@ -249,4 +277,4 @@ def _verdict(evidence: Evidence, *, settled: bool) -> Verdict:
     if not clear:
         return "unlinkable"
     sharp = evidence.sharpness > 0.5 and evidence.score > evidence.needed
-    return "linked" if settled and sharp else "uncertain"
+    return "linked" if settled and sharp and evidence.mirrored < _MIRRORED else "uncertain"

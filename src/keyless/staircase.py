@@ -343,6 +343,7 @@ class Staircase:
         evidence = judge(
             pair,
             repeats=self.settings.null_searches,
+            known=bool(self.constraints.known),
             n_jobs=self.settings.n_jobs,
             deadline=self.deadline,
             callback=self.report,

@@ -30,6 +30,7 @@ __all__ = [
     "fit_model",
     "grown",
     "hardened",
+    "mirrored_share",
 ]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
@@ -277,6 +278,34 @@ def hardened(
     hard = cross_covariance(reference, table, permutation)
     held_out = cross_fit(reference, table, permutation)
     return Candidate(permutation, soft, hard, held_out.information, held_out.match_ratios(permutation), origin)
+
+
+def mirrored_share(reference: FloatArray, table: FloatArray, *, leading: int = 8, outermost: int = 400) -> float:
+    """Return the information of the best mirror image of a correspondence, as a share of its own.
+
+    A table whose rows come in mirror images fits equally well when a direction is turned around: then nothing in the
+    numbers tells which correspondence is the right one. Every leading pair of directions is turned, and all at once;
+    mirror images that match most rows as before do not count.
+
+    Args:
+        reference: whitened factors of the matched rows of the reference.
+        table: those of their partners, in the same order.
+        leading: how many pairs of directions are turned.
+        outermost: of more rows than this only those farthest from the middle are looked at; mirror images of a row are
+            as far out as it is.
+    """
+    far = np.argsort(-np.sum(reference**2, axis=1), kind="stable")[:outermost]
+    reference, table = (whole[far] - whole[far].mean(axis=0) for whole in (reference, table))
+    rows = np.arange(len(far))
+    left, rho, right = np.linalg.svd(cross_covariance(reference, table, rows), full_matrices=False)
+    own = cross_fit(reference, table, rows).information
+    turns = [np.where(rows[: len(rho)] == k, -1.0, 1.0) for k in range(min(leading, len(rho)))] + [-np.ones(len(rho))]
+    best = 0.0
+    for turn in turns:
+        found = hardened(reference, table, ((left * (rho * turn)) @ right).astype(reference.dtype))
+        if np.mean(found.permutation != rows) > 0.5:
+            best = max(best, found.score)
+    return best / own if own > 0 else 1.0
 
 
 @dataclass(frozen=True, eq=False)
