@@ -219,7 +219,7 @@ def test_what_comes_in_mirror_images_is_not_linked(method):
 def test_a_mirror_image_of_an_ordinary_link_is_worse():
     rng = np.random.default_rng(4)
     latents = rng.normal(size=(100, 4))
-    sides = [whitened(latents + 0.2 * rng.normal(size=latents.shape)) for _ in range(2)]
+    sides = [whitened(latents + 0.1 * rng.normal(size=latents.shape)) for _ in range(2)]
     assert mirrored_share(*sides) < 0.7
 
 
