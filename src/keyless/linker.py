@@ -36,7 +36,7 @@ def link(
     method: Literal["auto", "joint", "pairs"] = "auto",
     refiner: Literal["likelihood", "m3o"] = "likelihood",
     missingness: bool = False,
-    null_searches: int = 3,
+    null_searches: int | None = None,
     options: SearchOptions | None = None,
     random_state: int | np.random.Generator | None = None,
     n_jobs: int = 1,
@@ -65,7 +65,8 @@ def link(
         refiner: `"likelihood"`, or `"m3o"` to let the paper's algorithm go on from what was found (all rows must have
             a partner); evidence and probabilities stay those of the search.
         missingness: let which entries are observed count as information about the entity.
-        null_searches: how often the link is destroyed and searched for, to know what chance reaches.
+        null_searches: how often the link is destroyed and searched for, to know what chance reaches; None: three times,
+            or once from 500 rows on, where chance hardly varies.
         options: what the pairwise search may spend.
         random_state: seed; the same seed gives the same answer.
         n_jobs: how many candidates are worked on at a time; the answer does not depend on it.
@@ -133,7 +134,7 @@ class TableLinker(BaseEstimator):  # type: ignore[misc]
         method: Literal["auto", "joint", "pairs"] = "auto",
         refiner: Literal["likelihood", "m3o"] = "likelihood",
         missingness: bool = False,
-        null_searches: int = 3,
+        null_searches: int | None = None,
         options: SearchOptions | None = None,
         random_state: int | np.random.Generator | None = None,
         n_jobs: int = 1,

@@ -42,6 +42,9 @@ _FEW_GAPS = 0.95
 _HALF_SURE = 0.5
 """What is stated about a match at most where it is uncertain whether there is a link at all."""
 
+_MANY_ROWS = 500
+"""From so many rows on scores hardly vary by chance: one null search and one simulation are enough."""
+
 _log = logging.getLogger("keyless")
 
 
@@ -61,7 +64,7 @@ class Settings:
     method: Literal["auto", "joint", "pairs"]
     refiner: Literal["likelihood", "m3o"]
     missingness: bool
-    null_searches: int
+    null_searches: int | None
     options: SearchOptions | None
     random_state: int | np.random.Generator | None
     n_jobs: int
@@ -87,9 +90,9 @@ class Settings:
         if self.method == "pairs" and self.strangers:
             raise InputError("strangers: must not be True with method='pairs', which gives every row a partner.")
         check_count(self.n_jobs, name="n_jobs")
-        check_count(self.null_searches, name="null_searches")
-        if self.rank is not None:
-            check_count(self.rank, name="rank")
+        for name in ("null_searches", "rank"):
+            if getattr(self, name) is not None:
+                check_count(getattr(self, name), name=name)
         if self.max_time is not None:
             check_positive(self.max_time, name="max_time")
 
@@ -162,6 +165,8 @@ class Staircase:
         self.scores = [(scores, t.block.mask) for (scores, _), t in zip(scored, self.tables, strict=True)]
         self.scales: tuple[tuple[Scale, ...], ...] = tuple(scales for _, scales in scored)
         self.kept = self.checkpoints()
+        many = max(len(values) for values, _ in self.scores) >= _MANY_ROWS
+        self.repeats = settings.null_searches or (1 if many else 3)
 
     def checkpoints(self) -> Checkpoints:
         """Return where finished stages are kept; what was cut short is not."""
@@ -285,7 +290,7 @@ class Staircase:
                 self.scores,
                 joint,
                 constraints=constraints,
-                repeats=self.settings.null_searches,
+                repeats=self.repeats,
                 seed=self.seed,
                 deadline=self.deadline,
                 callback=self.report,
@@ -296,7 +301,12 @@ class Staircase:
             calibrations = self.kept.stage(
                 "joint-calibration",
                 lambda: calibrate_joint(
-                    self.scores, joint, seed=self.seed, constraints=constraints, deadline=self.deadline
+                    self.scores,
+                    joint,
+                    repeats=min(2, self.repeats),
+                    seed=self.seed,
+                    constraints=constraints,
+                    deadline=self.deadline,
                 ),
             )
             self.report("calibration", 1, 1, joint.score)
@@ -342,7 +352,7 @@ class Staircase:
         """Return the verdict on a pairwise link, and how its probabilities are to be read."""
         evidence = judge(
             pair,
-            repeats=self.settings.null_searches,
+            repeats=self.repeats,
             known=bool(self.constraints.known),
             n_jobs=self.settings.n_jobs,
             deadline=self.deadline,
@@ -350,7 +360,7 @@ class Staircase:
         )
         if evidence.verdict == "unlinkable":
             return evidence, Calibration()
-        calibration = calibrate(pair, seed=self.seed, deadline=self.deadline)
+        calibration = calibrate(pair, repeats=min(3, self.repeats), seed=self.seed, deadline=self.deadline)
         self.report("calibration", 1, 1, pair.score)
         return evidence, calibration
 
