@@ -18,6 +18,7 @@ from keyless.likelihood.canonical import (
     grown,
     hardened,
 )
+from keyless.transport import sinkhorn
 
 
 def pair(rng, n_rows=80, correlations=(0.95, 0.9, 0.9, 0.8), p=6, q=5):
@@ -213,3 +214,14 @@ def test_the_model_without_pairs_says_nothing():
     nothing = CanonicalModel(np.zeros((2, 0)), np.zeros((3, 0)), np.zeros(0))
     assert nothing.information == 0
     assert not nothing.log_ratios(np.ones((4, 2)), np.ones((5, 3))).any()
+
+
+def test_a_warmer_matcher_is_the_coupling_of_cooler_ratios():
+    """Temperature T and log-ratios L give the coupling of L / T."""
+    rng = np.random.default_rng(8)
+    reference, table = (rng.normal(size=(12, 3)) for _ in range(2))
+    cross = 0.6 * np.eye(3)
+    found = Matcher(reference, table, temperature=2.5).coupling(cross, iterations=500)
+    ratios = fit_model(cross).log_ratios(reference, table)
+    expected = sinkhorn(-ratios, epsilon=2.5, tolerance=1e-12, max_iter=10_000).coupling
+    np.testing.assert_allclose(found, expected, atol=1e-8)

@@ -557,8 +557,9 @@ def test_the_first_signal_saves_the_best_so_far(folder, number):
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "stopping, saving the best so far (press Ctrl-C again to quit at once)" in err
+    assert "stopping with the best so far (press Ctrl-C again to quit at once)" in err
     assert err.endswith("keyless: interrupted; the best so far is in new.\n")
+    assert "time limit" not in err
     run = runs.read_run(folder / "new")
     assert run.links.permutations["lab"].shape == (40,)
     assert run.record["status"]["reason"] != "converged"
@@ -578,26 +579,47 @@ def test_the_second_signal_quits_at_once(folder):
     assert everything(folder) == before
 
 
-def _started(folder: Path, arguments: list[str], *, deaf: bool = False) -> subprocess.Popen[str]:
+def test_quitting_at_once_tells_of_finished_stages(folder):
+    """The second signal loses the result, not the stages in the folder of the unfinished run."""
+    late = SLOW.replace('while not callback("waiting", 1, 0, 0.0)', "while False").replace(
+        "stop = callback(*args)", 'callback(*args); stop = False; time.sleep(60 * (args[0] == "chance"))'
+    )
+    process = _started(folder, ["link", "clinic.csv", "lab.csv", "--out", "new"], slow=late, wait="chance: ")
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.endswith(
+        "keyless: interrupted; no result was saved, but the finished stages are kept: the same command with --resume "
+        "goes on from the last finished stage.\n"
+    )
+    assert not (folder / "new").exists()
+    assert exit_code("link", "clinic.csv", "lab.csv", "--out", "new", "--resume") == 0
+
+
+def _started(
+    folder: Path, arguments: list[str], *, deaf: bool = False, slow: str = SLOW, wait: str = "STEP"
+) -> subprocess.Popen[str]:
     """Start a run that waits for a signal, or one that would not hear it, and wait until it works."""
-    slow = SLOW.replace("while not callback(", "while callback(") if deaf else SLOW
+    slow = slow.replace("while not callback(", "while callback(") if deaf else slow
     slow = slow.replace('while callback("waiting", 1, 0, 0.0):', 'while callback("waiting", 1, 0, 0.0) is not None:')
     code = f"{slow}\nfrom keyless.cli import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    while "STEP" not in (line := process.stderr.readline()):
+    while wait not in (line := process.stderr.readline()):
         assert line, "ended before it began"
     return process
 
 
 KILLED = """
 import os
-from keyless.cli.progress import Stages
+from keyless.cli.progress import Watch
 def killed(self, stage, *_):
     if stage == "chance":
         os._exit(9)
-Stages.__call__ = killed
+Watch.__call__ = killed
 """
 
 
@@ -632,6 +654,79 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(capsys):
     lines = [line for line in capsys.readouterr().err.splitlines() if "objective" in line]
     assert lines
     assert all(line.startswith("keyless: ") and "\x1b" not in line for line in lines)
+
+
+@pytest.mark.usefixtures("folder")
+def test_each_table_may_have_an_id_of_its_own(capsys):
+    for name, letter in zip(NAMES, "cl", strict=True):
+        frame = pd.read_csv(f"{name}.csv").rename(columns={"patient_id": f"{name}_number"})
+        frame[f"{name}_number"] = np.arange(40) + (100 if letter == "c" else 500)
+        frame.to_csv(f"{name}.csv", index=False)
+    ids = ["--id", "clinic_number", "--id", "lab:lab_number"]
+    assert exit_code("inspect", "clinic.csv", "lab.csv", "--json", *ids) == 0
+    tables = json.loads(capsys.readouterr().out)["tables"]
+    assert [table["named_by"] for table in tables] == ["clinic_number", "lab_number"]
+    assert exit_code("link", "clinic.csv", "lab.csv", *ids, "--out", "new") == 0
+    matches = pd.read_csv("new/matches.csv")
+    assert sorted(matches.reference_id) == list(range(100, 140))
+    assert sorted(matches.row_id) == list(range(500, 540))
+    assert exit_code("link", "--config", "new/config.toml", "--out", "again") == 0
+    assert Path("again/matches.csv").read_bytes() == Path("new/matches.csv").read_bytes()
+
+
+def test_options_of_the_engine_reach_it(folder, monkeypatch):
+    seen = {}
+
+    def link(tables, **options):
+        seen.update(options)
+        return real(tables, **options)
+
+    real = linker.link
+    monkeypatch.setattr(linker, "link", link)
+    wanted = {"scales": "identity", "rank": 3, "refiner": "likelihood", "null_searches": 1}
+    words = [word for name, value in wanted.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    assert exit_code("link", "clinic.csv", "lab.csv", "--out", "new", *words) == 0
+    assert {name: seen[name] for name in wanted} == wanted
+    assert len(runs.read_run("new").record["evidence"]["lab"]["null_scores"]) == 1
+    seen.clear()
+    (folder / "options.toml").write_text('scales = "identity"\nrank = 3\nrefiner = "likelihood"\nnull-searches = 1\n')
+    assert exit_code("check", "clinic.csv", "lab.csv", "--config", "options.toml") == 0
+    assert {name: seen[name] for name in wanted} == wanted
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "arguments", [["--rank", "0"], ["--refiner", "m2o"], ["--scales", "cube"], ["--null-searches", "0"]]
+)
+def test_options_of_the_engine_are_checked(capsys, arguments):
+    assert arguments[0] in refused(capsys, "link", "clinic.csv", "lab.csv", *arguments)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_long_layout_keeps_the_names_of_its_rows(capsys):
+    lines = [f"u{i:02},m{j},{i * j % 5 + 1}\n" for i in range(20) for j in range(6) if (i + j) % 4]
+    Path("ratings.csv").write_text("user,movie,rating\n" + "".join(lines))
+    assert exit_code("inspect", "ratings.csv", "--long") == 0
+    assert "Rows are named by column 'user'." in capsys.readouterr().out
+    assert exit_code("fill", "ratings.csv", "--long") == 0
+    filled = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert filled.columns[0] == "user"
+    assert sorted(filled["user"]) == [f"u{i:02}" for i in range(20)]
+
+
+@pytest.mark.usefixtures("folder")
+def test_places_are_checked_before_the_work(capsys, monkeypatch):
+    monkeypatch.setattr(linker, "link", None)
+    for arguments in (
+        ["fill", "clinic.csv", "--out", "no/filled.csv"],
+        ["demo", "--report", "no/page.html"],
+        ["report", "run", "--out", "no/page.html"],
+        ["link", "clinic.csv", "lab.csv", "--report", "no/page.html"],
+    ):
+        assert "must be in a folder that exists; there is no no. Make it first." in refused(capsys, *arguments)
+    assert "--report: must not be an input" in refused(
+        capsys, "link", "clinic.csv", "lab.csv", "--report", "clinic.csv"
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo terminal")

@@ -560,6 +560,8 @@ TWO = {"clinic": np.arange(12.0).reshape(4, 3), "lab": np.arange(8.0).reshape(4,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"scales": {"age": "log"}}, "scales: must name columns that are used as numbers; found 'age'."),
+        ({"scales": {"clinic_0": "cube"}}, "scales, column 'clinic_0': must be one of 'auto',"),
         ({"method": "magic"}, "method: must be one of 'auto', 'joint', 'pairs'; found 'magic'."),
         ({"scales": "cube"}, "scales: must be one of 'auto', 'identity', 'log', 'sqrt', 'rank'; found 'cube'."),
         ({"strangers": "some"}, "strangers: must be True or False; found 'some'."),
@@ -677,3 +679,27 @@ def test_matches_of_unlinkable_tables_are_guesses():
     )
     assert links.evidence.verdict != "linked"
     assert (links.matches["probability"] <= (0.5 if links.evidence.verdict == "uncertain" else 1 / 40)).all()
+
+
+def test_scales_may_be_given_by_column(data):
+    right = pd.DataFrame(np.exp(data.tables["table1"]), columns=[f"r{k}" for k in range(12)])
+    scales = {f"right:r{k}": "log" for k in range(6)} | {"r11": "rank"}
+    for method in ROUTES:
+        links = keyless.link(
+            {"left": data.tables["reference"], "right": right},
+            scales=scales,
+            method=method,
+            options=CHEAP,
+            null_searches=1,
+            random_state=0,
+        )
+        chosen = links.choices["scales"]["right"]
+        assert [chosen[f"r{k}"] for k in range(6)] == ["log"] * 6
+        assert chosen["r11"] == "rank"
+        np.testing.assert_array_equal(links.permutations["right"], data.truth["table1"])
+
+
+def test_search_options_reach_the_search(data):
+    options = SearchOptions(spaces=3, weights=(0.5,), temperature=1.5, max_correlation=0.9, beams=False, rounds=1)
+    links = keyless.link(data.tables, method="pairs", options=options, null_searches=1, random_state=0)
+    np.testing.assert_array_equal(links.permutations["table1"], data.truth["table1"])

@@ -26,7 +26,7 @@ def reported(*reports):
     stages = Stages(clock=clock)
     for seconds, *report in reports:
         clock.now = seconds
-        stages.report(*report)
+        stages(*report)
     return stages
 
 
@@ -42,6 +42,24 @@ def test_a_stage_that_comes_again_is_the_one_at_work():
     stages = reported((1.0, "starts", 1, 2, 1.0), (2.0, "joins", 1, 2, 1.0), (3.0, "starts", 2, 2, 4.0))
     assert [stage.name for stage in stages.listed] == ["joins", "starts"]
     assert stages.listed[-1].objective == 4.0
+
+
+def test_a_stage_that_counts_again_has_its_time_once_and_its_own_pace():
+    stages = reported(
+        (1.0, "starts", 1, 2, 1.0), (2.0, "joins", 1, 2, 1.0), (8.0, "starts", 2, 2, 1.0), (9.0, "starts", 1, 4, 1.0)
+    )
+    assert stages.timings == {"joins": 1.0, "starts": 8.0}
+    assert stages.listed[-1].left == 3.0
+
+
+def test_lines_are_told_where_there_is_no_terminal():
+    lines = []
+    with terminal_view(Console(file=io.StringIO()), lines=lines.append) as callback:
+        callback("starts", 1, 4, 2.5)
+        callback("starts", 2, 4, 2.75)
+        callback("polishing", 1, 0, math.nan)
+        callback.spent("last steps")
+    assert lines == ["starts: step 1 of 4, objective 2.500", "polishing: step 1, objective –"]
 
 
 def test_a_long_run_is_remembered_briefly():

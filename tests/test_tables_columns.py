@@ -10,6 +10,7 @@ import pytest
 from keyless.errors import InputError
 from keyless.tables import Reading, read_like, read_table, read_tables
 from keyless.tables.looking import MAX_LEVELS, identifies
+from keyless.tables.saving import pack_table, unpack_table
 
 NAN = np.nan
 
@@ -133,6 +134,30 @@ def test_ids_name_the_rows():
     assert indexed.id_column is None
 
 
+def test_an_id_that_is_named_wins_over_an_index():
+    frame = pd.DataFrame({"x": [1.0, 2.0, 4.0], "tube": ["a", "b", "c"]}, index=[3, 5, 9])
+    table = read_table(frame, name="lab", reading=Reading(id="tube"))
+    assert table.row_ids == ("a", "b", "c")
+    assert table.id_column == "tube"
+    assert table.rebuilt(table.block.values, np.arange(3), index=table.index).equals(frame)
+    again = unpack_table(*pack_table(table))
+    assert again.row_ids == table.row_ids
+    assert read_like(frame.iloc[1:], like=table).row_ids == ("b", "c")
+
+
+def test_each_table_may_have_an_id_of_its_own():
+    clinic = pd.DataFrame({"number": [7, 5, 6], "x": [1.0, 2.0, 4.0]})
+    lab = pd.DataFrame({"y": [1.0, 2.0, 4.0], "number": [1, 2, 2], "tube": [30, 10, 20]})
+    tables, _ = read_tables({"clinic": clinic, "lab": lab}, reading=Reading(id=("clinic:number", "lab:tube")))
+    assert [table.id_column for table in tables] == ["number", "tube"]
+    assert [table.row_ids for table in tables] == [(7, 5, 6), (30, 10, 20)]
+    assert Reading(id=None) == Reading() == Reading(id=[])
+    with pytest.raises(InputError, match=r"^id: must name a column of clinic or lab; found 'lab:test'"):
+        read_tables({"clinic": clinic, "lab": lab}, reading=Reading(id=("clinic:number", "lab:test")))
+    with pytest.raises(InputError, match=r"^lab: must have one id column; id names 'number' and 'tube'"):
+        read_table(lab, name="lab", reading=Reading(id=("number", "tube")))
+
+
 def test_choices_can_be_overridden():
     frame = pd.DataFrame(
         {"code": [1, 2, 3, 1, 2, 3], "text": ["1.5", "2", "NA", "4", "5", "6"], "x": [1.0, 2, 3, 4, 5, 6]}
@@ -179,7 +204,7 @@ def test_wrong_options_are_named(options, message):
         ({"encoding": "klingon"}, r"^encoding: must be one Python knows; found 'klingon'"),
         ({"max_line": 0}, r"^max_line: must be a whole number of at least 1"),
         ({"max_memory": 0.5}, r"^max_memory: must be a whole number"),
-        ({"id": 3}, r"^id: must be the name of a column; found 3"),
+        ({"id": 3}, r"^id: must be text; found \(3,\)"),
         ({"drop": (3,)}, r"^drop: must be text"),
     ],
 )

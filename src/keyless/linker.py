@@ -31,7 +31,7 @@ def link(
     within: str | Sequence[str] | None = None,
     shared: Any = "auto",
     strangers: bool | None = None,
-    scales: ScaleName = "auto",
+    scales: ScaleName | Mapping[str, ScaleName] = "auto",
     rank: int | None = None,
     method: Literal["auto", "joint", "pairs"] = "auto",
     refiner: Literal["likelihood", "m3o"] = "likelihood",
@@ -58,7 +58,8 @@ def link(
         shared: numeric columns two tables both have: `"auto"` goes by name (frames), a list names them, None ignores
             them.
         strangers: whether rows may have no partner; None: decided from the data.
-        scales: how columns are scaled: `"auto"` chooses for each among identity, log and root; or one for all.
+        scales: how columns are scaled: `"auto"` chooses for each among identity, log and root; or one for all; or, by
+            column (`"column"` or `"table:column"`), some of them.
         rank: how many factors the tables have at most; None: found from the data.
         method: `"joint"` fits one model to all tables, `"pairs"` searches table by table for canonical pairs;
             `"auto"` takes what links.
@@ -129,7 +130,7 @@ class TableLinker(BaseEstimator):  # type: ignore[misc]
         within: str | Sequence[str] | None = None,
         shared: Any = "auto",
         strangers: bool | None = None,
-        scales: ScaleName = "auto",
+        scales: ScaleName | Mapping[str, ScaleName] = "auto",
         rank: int | None = None,
         method: Literal["auto", "joint", "pairs"] = "auto",
         refiner: Literal["likelihood", "m3o"] = "likelihood",

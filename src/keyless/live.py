@@ -3,7 +3,8 @@
     with live.terminal_view() as callback:
         links = keyless.link(tables, callback=callback)
 
-In a notebook the same with `live.notebook_view()`: a cell's output that is rewritten, no widgets.
+In a notebook the same with `live.notebook_view()`: a cell's output that is rewritten, no widgets. The command line shows
+the same view.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,12 +25,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["Callback", "Stage", "Stages", "notebook_view", "sparkline", "terminal_view"]
-
-Callback = Callable[[str, int, int, float], None]
+__all__ = ["Stage", "Stages", "notebook_view", "sparkline", "terminal_view"]
 
 _REFRESH = 0.1
 """Seconds between two drawings."""
+
+_QUIET = 30.0
+"""Seconds between two lines about the same stage, where there is nothing to draw on."""
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _TRACE = 24
@@ -40,45 +43,44 @@ class Stage:
 
     Attributes:
         name: of the stage.
-        began: when it was first heard of.
-        ended: when it was last heard of.
+        seconds: how long it has taken.
         step: how far it is.
         total: how far it goes; 0 where that is not known.
         objective: the last value.
         trace: the values, thinned out as they become many.
+        counting: seconds since its steps were last counted from the beginning.
     """
 
     name: str
-    began: float
-    ended: float
+    seconds: float = 0.0
     step: int = 0
     total: int = 0
     objective: float = math.nan
     trace: list[float] = field(default_factory=list)
-
-    @property
-    def seconds(self) -> float:
-        """How long it has taken."""
-        return self.ended - self.began
+    counting: float = 0.0
 
     @property
     def left(self) -> float | None:
         """Seconds left at the speed so far; None where that is not known."""
         if not self.total or not self.step or self.step >= self.total:
             return None
-        return self.seconds / self.step * (self.total - self.step)
+        return self.counting / self.step * (self.total - self.step)
 
 
 class Stages:
-    """Keeps what a progress callback reports, stage by stage.
+    """A progress callback that keeps what it is told, stage by stage.
 
     Args:
         clock: tells the time in seconds.
 
+    Attributes:
+        listed: the stages, the one at work last.
+        after: called with the stage after each report.
+
     Example:
         >>> stages = Stages(clock=iter([0.0, 2.0, 4.0]).__next__)
-        >>> stages.report("starts", 1, 4, 2.5)
-        >>> stages.report("starts", 2, 4, 3.0)
+        >>> stages("starts", 1, 4, 2.5)
+        >>> stages("starts", 2, 4, 3.0)
         >>> stages.listed[0].seconds, stages.listed[0].left
         (4.0, 4.0)
     """
@@ -87,24 +89,46 @@ class Stages:
         self._clock = clock
         self.began = self.heard = clock()
         self.listed: list[Stage] = []
+        self.after: Callable[[Stage], object] | None = None
 
-    def report(self, stage: str, step: int, total: int, objective: float) -> None:
+    def __call__(self, stage: str, step: int, total: int, objective: float) -> None:
         """Take in one report."""
-        # A report comes when its step is done: the time since the last one belongs to its stage.
-        before, self.heard = self.heard, self._clock()
-        known = next((one for one in self.listed if one.name == stage), None)
-        if known is None:
-            known = Stage(stage, before, self.heard)
-            self.listed.append(known)
-        if known is not self.listed[-1]:
-            # A stage that comes again is the one at work.
-            self.listed.remove(known)
-            self.listed.append(known)
-        known.ended, known.step, known.total, known.objective = self.heard, step, total, float(objective)
+        before = self.heard
+        known = self.spent(stage)
+        if step < known.step:
+            known.counting = self.heard - before
+        known.step, known.total, known.objective = step, total, float(objective)
         if math.isfinite(objective):
             known.trace.append(float(objective))
             if len(known.trace) > 8 * _TRACE:
                 known.trace = known.trace[1::2]
+        if self.after is not None:
+            self.after(known)
+
+    def spent(self, stage: str) -> Stage:
+        """Book the time since the last report on a stage, which becomes the one at work.
+
+        Args:
+            stage: its name.
+        """
+        # A report comes when its step is done: the time since the last one belongs to its stage.
+        before, self.heard = self.heard, self._clock()
+        known = next((one for one in self.listed if one.name == stage), None)
+        if known is None:
+            known = Stage(stage)
+            self.listed.append(known)
+        elif known is not self.listed[-1]:
+            # A stage that comes again is the one at work.
+            self.listed.remove(known)
+            self.listed.append(known)
+        known.seconds += self.heard - before
+        known.counting += self.heard - before
+        return known
+
+    @property
+    def timings(self) -> dict[str, float]:
+        """Seconds per stage so far."""
+        return {stage.name: stage.seconds for stage in self.listed}
 
     @property
     def seconds(self) -> float:
@@ -113,11 +137,12 @@ class Stages:
 
 
 @contextlib.contextmanager
-def terminal_view(console: Console | None = None) -> Iterator[Callback]:
-    """Show stages, bars, objective and time in a terminal while the block runs; nothing where there is no terminal.
+def terminal_view(console: Console | None = None, *, lines: Callable[[str], object] | None = None) -> Iterator[Stages]:
+    """Show stages, bars, objective and time in a terminal while the block runs.
 
     Args:
         console: where to draw; standard error unless given.
+        lines: where there is no terminal, takes a line when a stage begins and now and then; None: nothing is shown.
     """
     from rich.console import Console as NewConsole  # noqa: PLC0415 - loaded when something is shown
     from rich.live import Live  # noqa: PLC0415
@@ -125,14 +150,28 @@ def terminal_view(console: Console | None = None) -> Iterator[Callback]:
     console = NewConsole(stderr=True) if console is None else console
     stages = Stages()
     if not console.is_terminal:
-        yield stages.report
+        stages.after = None if lines is None else _in_lines(stages, lines)
+        yield stages
         return
     # Drawn by a thread of its own, so that the clock goes on between reports.
     with Live(
         get_renderable=lambda: _terminal_table(stages), console=console, transient=True,
-        refresh_per_second=1 / _REFRESH,
+        refresh_per_second=1 / _REFRESH, redirect_stdout=sys.stdout.isatty(),
     ):  # fmt: skip
-        yield stages.report
+        yield stages
+
+
+def _in_lines(stages: Stages, lines: Callable[[str], object]) -> Callable[[Stage], None]:
+    last, told = "", -math.inf
+
+    def tell(stage: Stage) -> None:
+        nonlocal last, told
+        if stage.name != last or stages.heard - told > _QUIET:
+            last, told = stage.name, stages.heard
+            known = f" of {stage.total}" if stage.total else ""
+            lines(f"{stage.name}: step {stage.step}{known}, objective {_value(stage.objective)}")
+
+    return tell
 
 
 def _terminal_table(stages: Stages) -> Table:
@@ -182,7 +221,7 @@ def sparkline(values: list[float], *, width: int = _TRACE) -> str:
 
 
 @contextlib.contextmanager
-def notebook_view() -> Iterator[Callback]:
+def notebook_view() -> Iterator[Stages]:
     """Show stages, bars, objective and time in the output of a notebook's cell while the block runs."""
     try:
         # By name: its types are not known everywhere.
@@ -194,15 +233,15 @@ def notebook_view() -> Iterator[Callback]:
     stages, drawn = Stages(), -math.inf
     handle = shown.display(shown.HTML(_html(stages, done=False)), display_id=True)
 
-    def callback(stage: str, step: int, total: int, objective: float) -> None:
+    def draw(_stage: Stage) -> None:
         nonlocal drawn
-        stages.report(stage, step, total, objective)
         if handle is not None and stages.heard - drawn >= _REFRESH:
             drawn = stages.heard
             handle.update(shown.HTML(_html(stages, done=False)))
 
+    stages.after = draw
     try:
-        yield callback
+        yield stages
     finally:
         if handle is not None:
             handle.update(shown.HTML(_html(stages, done=True)))
@@ -229,7 +268,7 @@ def _html(stages: Stages, *, done: bool) -> str:
 
 
 def _steps(stage: Stage) -> str:
-    return f"{stage.step:,}/{stage.total:,}" if stage.total else f"{stage.step:,}"
+    return f"{stage.step:,}/{stage.total:,}" if stage.total else f"{stage.step:,}" if stage.step else ""
 
 
 def _value(objective: float) -> str:

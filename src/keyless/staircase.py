@@ -59,7 +59,7 @@ class Settings:
     within: str | Sequence[str] | None
     shared: Any
     strangers: bool | None
-    scales: ScaleName
+    scales: ScaleName | Mapping[str, ScaleName]
     rank: int | None
     method: Literal["auto", "joint", "pairs"]
     refiner: Literal["likelihood", "m3o"]
@@ -77,8 +77,13 @@ class Settings:
         choices = {
             "method": ("auto", "joint", "pairs"),
             "refiner": ("likelihood", "m3o"),
-            "scales": get_args(ScaleName),
         }
+        by_column = self.scales if isinstance(self.scales, Mapping) else {"": self.scales}
+        for column, scale in by_column.items():
+            if scale not in get_args(ScaleName):
+                where = f"scales, column {column!r}" if column else "scales"
+                kinds = ", ".join(map(repr, get_args(ScaleName)))
+                raise InputError(f"{where}: must be one of {kinds}; found {scale!r}.")
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 found = getattr(self, name)
@@ -161,12 +166,17 @@ class Staircase:
             tables, known_pairs=settings.known_pairs, forbid=settings.forbid, within=settings.within
         )
         self.couplings = start_couplings(tables, self.constraints, settings.shared)
-        scored = [scale_table(t.block.values, t.block.mask, kind=settings.scales) for t in self.tables]
+        kinds = _kinds_of_scales(settings.scales, self.tables)
+        scored = [
+            scale_table(t.block.values, t.block.mask, kind=kind) for t, kind in zip(self.tables, kinds, strict=True)
+        ]
         self.scores = [(scores, t.block.mask) for (scores, _), t in zip(scored, self.tables, strict=True)]
         self.scales: tuple[tuple[Scale, ...], ...] = tuple(scales for _, scales in scored)
         self.kept = self.checkpoints()
-        many = max(len(values) for values, _ in self.scores) >= _MANY_ROWS
-        self.repeats = settings.null_searches or (1 if many else 3)
+        rows = min(len(values) for values, _ in self.scores)
+        self.repeats = settings.null_searches or (1 if rows >= _MANY_ROWS else 3)
+        # Enough simulated rows to learn two numbers from.
+        self.simulations = min(max(1, -(-_MANY_ROWS // rows)), 10)
 
     def checkpoints(self) -> Checkpoints:
         """Return where finished stages are kept; what was cut short is not."""
@@ -261,16 +271,21 @@ class Staircase:
 
     def pair(self, number: int, joint: JointLink | None) -> PairLink:
         """Search one table and the reference for canonical pairs."""
-        reference, table = self.tables[0].block, self.tables[number].block
+        by_column = isinstance(self.settings.scales, Mapping)
+        # Columns whose scales are given are put on them beforehand.
+        (one, two) = (
+            self.scores[k] if by_column else (self.tables[k].block.values, self.tables[k].block.mask)
+            for k in (0, number)
+        )
         first = [] if joint is None else [("joint model", joint.couplings[number - 1])]
         return self.kept.stage(
             f"pair{number}",
             lambda: link_two_tables(
-                reference.values,
-                table.values,
-                reference_mask=reference.mask,
-                table_mask=table.mask,
-                scales=self.settings.scales,
+                one[0],
+                two[0],
+                reference_mask=one[1],
+                table_mask=two[1],
+                scales="identity" if isinstance(self.settings.scales, Mapping) else self.settings.scales,
                 allowed=self.constraints.allowed(0, number),
                 start_couplings=[*self.couplings.get((0, number), []), *first],
                 options=self.settings.search,
@@ -303,7 +318,7 @@ class Staircase:
                 lambda: calibrate_joint(
                     self.scores,
                     joint,
-                    repeats=min(2, self.repeats),
+                    repeats=self.simulations,
                     seed=self.seed,
                     constraints=constraints,
                     deadline=self.deadline,
@@ -360,7 +375,7 @@ class Staircase:
         )
         if evidence.verdict == "unlinkable":
             return evidence, Calibration()
-        calibration = calibrate(pair, repeats=min(3, self.repeats), seed=self.seed, deadline=self.deadline)
+        calibration = calibrate(pair, repeats=self.simulations, seed=self.seed, deadline=self.deadline)
         self.report("calibration", 1, 1, pair.score)
         return evidence, calibration
 
@@ -424,6 +439,22 @@ class Staircase:
                 f"{names[a]}–{names[b]}": [name for name, _ in named] for (a, b), named in self.couplings.items()
             },
         }
+
+
+def _kinds_of_scales(
+    scales: ScaleName | Mapping[str, ScaleName], tables: Sequence[Table]
+) -> list[ScaleName | list[ScaleName]]:
+    """Return per table the kind of scale of all its columns, or of each."""
+    if not isinstance(scales, Mapping):
+        return [scales for _ in tables]
+    known = {name for table in tables for column in table.columns for name in (column, f"{table.name}:{column}")}
+    for name in scales:
+        if name not in known:
+            raise InputError(f"scales: must name columns that are used as numbers; found {name!r}.")
+    return [
+        [scales.get(f"{table.name}:{column}", scales.get(column, "auto")) for column in table.columns]
+        for table in tables
+    ]
 
 
 def _whole(seed: Any) -> int:

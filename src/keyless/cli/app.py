@@ -56,8 +56,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     except MemoryError as error:
         more = f" ({error})" if str(error) else ""
         return _complain(f"not enough memory{more}. `keyless inspect` says how much linking needs.", FAILURE)
-    except KeyboardInterrupt:
-        return _complain("interrupted; nothing was saved.", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        return _complain(f"interrupted; {str(error) or 'nothing was saved.'}", INTERRUPTED)
     except Exception as error:
         if os.environ.get("KEYLESS_DEBUG"):
             raise

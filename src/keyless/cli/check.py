@@ -43,16 +43,16 @@ def check(
     del config  # its options are already in the others
     check_device(linking.device)
     check_files(tables)
-    with watched() as (stages, stop):
-        links = run_link(tables, reading, linking, stages)
+    with watched() as watch:
+        links = run_link(tables, reading, linking, watch)
     warnings = warnings_about(links.tables)
     for warning in warnings:
         say(f"warning: {warning}")
     if json:
-        print_json(verdicts(links) | {"warnings": warnings, "interrupted": stop.requested})
+        print_json(verdicts(links) | {"warnings": warnings, "interrupted": watch.interrupted})
     else:
-        write_out("\n".join(verdict_lines(links)) + "\n")
-    if stop.requested:
+        write_out("\n".join(verdict_lines(links, interrupted=watch.interrupted)) + "\n")
+    if watch.interrupted:
         say("interrupted; this is the verdict on the best so far.")
         return INTERRUPTED
     return exit_code(links)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +9,15 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from keyless.cli.app import app
+from keyless.cli.app import DONE, INTERRUPTED, app, say, write_out
+from keyless.cli.inputs import check_report
+from keyless.cli.progress import watched
 
 __all__ = ["demo"]
 
 
 @app.command(help_epilogue="Example: `keyless demo --seed 3`")
-def demo(*, seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0, report: Path | None = None) -> None:
+def demo(*, seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0, report: Path | None = None) -> int:
     """Link two tables whose answer is known, and count the wrong rows.
 
     Measurements of 569 tumours come as two tables without a common column: means and errors of ten features in one,
@@ -29,17 +30,18 @@ def demo(*, seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0, report
     """
     import numpy as np
 
+    from keyless import runs
     from keyless.datasets import load_shuffled_tumours
     from keyless.linker import link
-    from keyless.live import terminal_view
     from keyless.metrics import hamming
-    from keyless.report import render
 
+    if report is not None:
+        check_report(report, [])
     tables, truth = load_shuffled_tumours(observed=0.97, random_state=seed)
-    with terminal_view() as callback:
-        links = link(tables, random_state=seed, callback=callback)
-    place = Path(tempfile.mkdtemp(prefix="keyless-")) / "report.html" if report is None else report
-    place.write_text(render(links), encoding="utf-8", newline="\n")
+    with watched() as watch:
+        links = link(tables, random_state=seed, callback=watch)
+        place = Path(tempfile.mkdtemp(prefix="keyless-")) / "report.html" if report is None else report
+        runs.write_report(links, place)
     name = next(iter(truth))
     found = links.found[name]
     wrong = hamming(found.permutation, truth[name])
@@ -61,4 +63,8 @@ def demo(*, seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0, report
         "",
         f"Report: {place}",
     ]
-    sys.stdout.write("\n".join(lines) + "\n")
+    write_out("\n".join(lines) + "\n")
+    if watch.interrupted:
+        say("interrupted; this is the best so far.")
+        return INTERRUPTED
+    return DONE

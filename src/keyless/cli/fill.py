@@ -55,7 +55,10 @@ def fill(
         if out.suffix.lower() not in (".csv", ".parquet"):
             raise InputError(f"--out: must end in .csv or .parquet; found {out}.")
         check_out(out, [table])
+        runs.check_file(out)
     (read,) = open_tables([table], reading or ReadingOptions())
+    for note in read.notes:
+        say(f"warning: {note}")
     filled = _frame(read, _filled(read, rank=rank, penalty=penalty, seed=seed))
     if spreadsheet_safe:
         filled = runs.spreadsheet_safe_frame(filled)
@@ -93,5 +96,9 @@ def _frame(table: Table, values: np.ndarray[Any, np.dtype[Any]]) -> pd.DataFrame
     import numpy as np
     import pandas as pd
 
+    from keyless import runs
+
     made = table.rebuilt(values, np.arange(len(values)))
-    return made if isinstance(made, pd.DataFrame) else pd.DataFrame(made, columns=list(table.all_columns))
+    frame = made if isinstance(made, pd.DataFrame) else pd.DataFrame(made, columns=list(table.all_columns))
+    # The long layout names its rows beside the columns.
+    return frame if table.index is None else runs.with_ids(frame, table.row_ids, name=str(table.index.name))

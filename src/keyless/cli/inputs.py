@@ -18,6 +18,7 @@ __all__ = [
     "STDIN",
     "check_files",
     "check_out",
+    "check_report",
     "linking_options",
     "open_tables",
     "read_pairs",
@@ -68,26 +69,43 @@ def check_files(paths: Sequence[Path], *, least: int = 2) -> tuple[Fingerprint, 
     return found
 
 
-def check_out(out: Path, inputs: Iterable[Path]) -> None:
+def check_out(out: Path, inputs: Iterable[Path], *, option: str = "--out") -> None:
     """Refuse an output that is an input, lies in one, or would replace one.
 
     Args:
         out: where results go.
         inputs: files that are read.
+        option: how the command line calls it.
     """
     place = out.resolve()
     if place in (Path.cwd(), *Path.cwd().parents):
-        raise InputError(f"--out: must not be the folder you are in, or one around it; {out} is. Choose another place.")
+        raise InputError(
+            f"{option}: must not be the folder you are in, or one around it; {out} is. Choose another place."
+        )
     for path in inputs:
         source = path.resolve()
         if place == source:
-            raise InputError(f"--out: must not be an input; {out} is. Choose another place.")
+            raise InputError(f"{option}: must not be an input; {out} is. Choose another place.")
         if source in place.parents:
-            raise InputError(f"--out: must not lie in an input; {out} is inside {path}. Choose another place.")
+            raise InputError(f"{option}: must not lie in an input; {out} is inside {path}. Choose another place.")
         if place in source.parents:
             raise InputError(
-                f"--out: must not hold an input, which would be replaced; {path} is inside {out}. Choose another place."
+                f"{option}: must not hold an input, which would be replaced; {path} is inside {out}. "
+                "Choose another place."
             )
+
+
+def check_report(report: Path, inputs: Iterable[Path]) -> None:
+    """Refuse a file for the report that is an input or cannot be written.
+
+    Args:
+        report: where the page goes.
+        inputs: files that are read.
+    """
+    from keyless import runs
+
+    check_out(report, inputs, option="--report")
+    runs.check_file(report)
 
 
 def open_tables(
@@ -120,10 +138,8 @@ def reading_of(options: ReadingOptions, *, max_memory: int | None = None) -> Any
     from keyless.tables import Reading
     from keyless.tables.reading import MISSING
 
-    if len(options.id) > 1:
-        raise InputError(f"--id: must be given once, for a column of one name; found {', '.join(options.id)}.")
     return Reading(
-        id=options.id[0] if options.id else None,
+        id=options.id,
         missing=(*MISSING, *options.missing),
         layout="long" if options.long else "wide",
         drop=options.drop,
@@ -235,7 +251,11 @@ def linking_options(linking: LinkingOptions, tables: Sequence[Table]) -> dict[st
         "shared": shared_columns(linking.shared),
         "strangers": linking.strangers,
         "missingness": linking.missingness,
+        "scales": linking.scales,
+        "rank": linking.rank,
         "method": linking.method,
+        "refiner": linking.refiner,
+        "null_searches": linking.null_searches,
         "random_state": linking.seed,
         "n_jobs": linking.jobs,
         "max_time": linking.max_time,

@@ -79,7 +79,7 @@ def _facts(table: Table) -> dict[str, Any]:
         "rows": table.block.shape[0],
         "columns_used": table.block.shape[1],
         "observed": float(table.block.mask.mean()),
-        "named_by": table.id_column,
+        "named_by": table.id_column if table.index is None else str(table.index.name),
         "notes": list(table.notes),
         "columns": columns,
     }

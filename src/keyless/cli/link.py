@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from keyless.cli.app import INTERRUPTED, app, say, write_out
-from keyless.cli.inputs import STDIN, check_files, check_out, linking_options, open_tables, warnings_about
+from keyless.cli.inputs import STDIN, check_files, check_out, check_report, linking_options, open_tables, warnings_about
 from keyless.cli.options import (
     OUTPUT,
     LinkingOptions,
@@ -22,7 +22,7 @@ from keyless.cli.options import (
     configuration,
     from_file,
 )
-from keyless.cli.progress import Stages, watched
+from keyless.cli.progress import Watch, watched
 from keyless.cli.words import exit_code, print_json, verdict_lines, verdicts
 from keyless.errors import InputError
 
@@ -34,6 +34,8 @@ __all__ = ["Linked", "link", "run_link"]
 
 _NO_BEARING = (*OUTPUT, "jobs")
 """Options that do not change the answer."""
+
+_GOES_ON = "the same command with --resume goes on from the last finished stage."
 
 
 @app.command(help_epilogue="Example: `keyless link clinic.csv lab.csv --out run/`", config=from_file)
@@ -92,19 +94,20 @@ def link(
                 runs.open_unfinished(out, configuration=text, options=relevant, inputs=files, resume=resume)
             )
             _tell_resumed(unfinished, resume=resume)
+            stack.enter_context(_not_all_lost(unfinished))
         # Ctrl-C is answered until everything is written: the first does not lose what is being saved.
-        stages, stop = stack.enter_context(watched())
+        watch = stack.enter_context(watched())
         links = None if unfinished is None else unfinished.kept()
         if links is None:
             checkpoint = None if unfinished is None else unfinished.checkpoint
-            links = run_link(tables, reading, linking, stages, checkpoint=checkpoint)
-        done = Linked(links, warnings_about(links.tables), stop.requested)
+            links = run_link(tables, reading, linking, watch, checkpoint=checkpoint)
+        done = Linked(links, warnings_about(links.tables), watch.interrupted)
         if out is not None and unfinished is not None:
             if not done.interrupted:
                 unfinished.keep(links)
             try:
                 runs.write_run(
-                    links, out, configuration=text, inputs=files, timings=stages.timings, warnings=done.warnings,
+                    links, out, configuration=text, inputs=files, timings=watch.stages.timings, warnings=done.warnings,
                     spreadsheet_safe=spreadsheet_safe,
                 )  # fmt: skip
             except Exception:
@@ -114,12 +117,11 @@ def link(
             if not done.interrupted:
                 unfinished.remove()
         if report is not None:
-            page = runs.rendered(links)
-            runs.write_file(report, lambda path: path.write_text(page, encoding="utf-8", newline="\n"))
+            runs.write_report(links, report)
         can_resume = done.interrupted and unfinished is not None and not unfinished.empty
     _tell(done, out=out, as_json=json, spreadsheet_safe=spreadsheet_safe)
     if can_resume:
-        say("the same command with --resume goes on from the last finished stage.")
+        say(_GOES_ON)
     return INTERRUPTED if done.interrupted else exit_code(links)
 
 
@@ -142,7 +144,7 @@ def run_link(
     tables: Sequence[Path],
     reading: ReadingOptions,
     linking: LinkingOptions,
-    stages: Stages,
+    watch: Watch,
     *,
     checkpoint: Path | None = None,
 ) -> Links:
@@ -152,31 +154,38 @@ def run_link(
         tables: the table files.
         reading: how files become tables.
         linking: what is known of the rows, and what the search may spend.
-        stages: shows progress, and says when to stop.
+        watch: shows progress, and says when to stop.
         checkpoint: folder in which the engine keeps finished stages.
     """
     from keyless.linker import link as linked
 
     read = open_tables(tables, reading, reference=linking.reference)
     options = linking_options(linking, read)
-    stages.spent("reading")
-    links = linked({table.name: table for table in read}, callback=stages, checkpoint=checkpoint, **options)
-    stages.spent("last steps")
+    watch.stages.spent("reading")
+    links = linked({table.name: table for table in read}, callback=watch, checkpoint=checkpoint, **options)
+    watch.stages.spent("last steps")
     return links
 
 
 def _check_places(out: Path | None, report: Path | None, given: Sequence[Path]) -> None:
     """Say before the work, not after, that results cannot be written."""
-    from keyless import runs
-
     if out is not None:
         check_out(out, given)
-    if report is None:
-        return
-    check_out(report, given)
-    if out is not None and out.resolve() in report.resolve().parents:
-        raise InputError(f"--report: must lie outside {out}, which gets a report.html of its own.")
-    runs.check_file(report)
+    if report is not None:
+        check_report(report, given)
+        if out is not None and out.resolve() in report.resolve().parents:
+            raise InputError(f"--report: must lie outside {out}, which gets a report.html of its own.")
+
+
+@contextlib.contextmanager
+def _not_all_lost(unfinished: Unfinished) -> Iterator[None]:
+    """Let the message about a run that is quit at once say what is left of it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if unfinished.empty:
+            raise
+        raise KeyboardInterrupt("no result was saved, but the finished stages are kept: " + _GOES_ON) from None
 
 
 def _tell_resumed(unfinished: Unfinished, *, resume: bool) -> None:
@@ -191,7 +200,7 @@ def _tell(done: Linked, *, out: Path | None, as_json: bool, spreadsheet_safe: bo
 
     for warning in done.warnings:
         say(f"warning: {warning}")
-    sys.stderr.write("\n".join(verdict_lines(done.links)) + "\n")
+    sys.stderr.write("\n".join(verdict_lines(done.links, interrupted=done.interrupted)) + "\n")
     if as_json:
         more: dict[str, Any] = {"warnings": done.warnings, "interrupted": done.interrupted}
         if out is None:

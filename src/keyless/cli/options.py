@@ -22,6 +22,8 @@ __all__ = [
     "LinkingOptions",
     "Method",
     "ReadingOptions",
+    "Refiner",
+    "Scales",
     "Several",
     "TableFiles",
     "check_device",
@@ -31,6 +33,8 @@ __all__ = [
 ]
 
 Method: TypeAlias = Literal["auto", "joint", "pairs"]
+Refiner: TypeAlias = Literal["likelihood", "m3o"]
+Scales: TypeAlias = Literal["auto", "identity", "log", "sqrt", "rank"]
 _REPEATED = Parameter(negative=(), allow_leading_hyphen=True, show_default=False, consume_multiple=False)
 Several: TypeAlias = Annotated[tuple[str, ...], _REPEATED]
 """An option that may be given several times, also with text that begins with a hyphen."""
@@ -85,7 +89,12 @@ class LinkingOptions:
             by default those of the same name.
         strangers: Whether rows may have no partner; by default this is decided from the data.
         missingness: Let which entries are missing count as information.
+        scales: Scale of all columns of numbers; chosen for each column unless given.
+        rank: How many factors the tables have at most; found from the data unless given.
         method: One joint model, table by table, or whichever convinces.
+        refiner: `m3o` lets the paper's algorithm go on from what was found; every row then has a partner.
+        null_searches: How often the link is destroyed and searched for, to know what chance reaches; three times, of
+            large tables once, unless given.
         seed: The same seed gives the same answer.
         jobs: How many candidates are worked on at a time; the answer does not depend on it.
         max_time: Seconds after which the best so far is taken.
@@ -99,7 +108,11 @@ class LinkingOptions:
     shared: Several = ()
     strangers: bool | None = None
     missingness: Annotated[bool, Parameter(show_default=False)] = False
+    scales: Scales = "auto"
+    rank: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
     method: Method = "auto"
+    refiner: Refiner = "likelihood"
+    null_searches: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
     seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     jobs: Annotated[int, Parameter(validator=Number(gte=1))] = 1
     max_time: Annotated[float | None, Parameter(validator=Number(gt=0))] = None

@@ -29,8 +29,8 @@ def report(
     """
     from keyless import runs
 
-    found = runs.read_run(run)
-    page = runs.rendered(found.links, redact=redact)
     place = run / "report.html" if out is None else out
-    runs.write_file(place, lambda path: path.write_text(page, encoding="utf-8", newline="\n"))
+    runs.check_file(place)
+    found = runs.read_run(run)
+    runs.write_report(found.links, place, redact=redact)
     say(f"the report is in {place}.")

@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["Stop"]
 
-_MESSAGE = b"\nkeyless: stopping, saving the best so far (press Ctrl-C again to quit at once)\n"
+_MESSAGE = b"\nkeyless: stopping with the best so far (press Ctrl-C again to quit at once)\n"
 
 
 class Stop:

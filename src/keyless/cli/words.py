@@ -28,11 +28,12 @@ def exit_code(links: Links) -> int:
     return DONE if links.evidence.verdict == "linked" else NOT_LINKED
 
 
-def verdict_lines(links: Links) -> list[str]:
+def verdict_lines(links: Links, *, interrupted: bool = False) -> list[str]:
     """Return the verdict on each table, one paragraph each.
 
     Args:
         links: the result.
+        interrupted: whether the user ended the search, and needs no word on why it did not settle.
     """
     lines = []
     for name, found in links.found.items():
@@ -49,7 +50,7 @@ def verdict_lines(links: Links) -> list[str]:
             # Probabilities are given that there is a link.
             matched = int((found.permutation >= 0).sum())
             lines[-1] += f" {matched} are matched, {expected_right(links, name):.0f} of them expected right."
-    if not links.status.converged:
+    if not (links.status.converged or interrupted):
         lines.append(f"The search did not settle: {links.status}")
     return lines
 

@@ -7,6 +7,7 @@ and divided by its spread. The choice does not depend on the unit or the sign of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -133,10 +134,17 @@ def choose_scale(observed: FloatArray, *, kind: ScaleName = "auto") -> Scale:
 
 
 def scale_table(
-    values: FloatArray, mask: np.ndarray[Any, np.dtype[np.bool_]], *, kind: ScaleName = "auto"
+    values: FloatArray, mask: np.ndarray[Any, np.dtype[np.bool_]], *, kind: ScaleName | Sequence[ScaleName] = "auto"
 ) -> tuple[FloatArray, tuple[Scale, ...]]:
-    """Return a table with every column on its scale (0 where missing), and the scales."""
-    scales = tuple(choose_scale(column[seen], kind=kind) for column, seen in zip(values.T, mask.T, strict=True))
+    """Return a table with every column on its scale (0 where missing), and the scales.
+
+    Args:
+        values: the table.
+        mask: True where observed.
+        kind: the kind of scale, for all columns or for each.
+    """
+    kinds = [kind] * values.shape[1] if isinstance(kind, str) else kind
+    scales = tuple(choose_scale(values[mask[:, k], k], kind=wanted) for k, wanted in enumerate(kinds))
     scores = np.zeros(values.shape)
     for k, scale in enumerate(scales):
         seen = mask[:, k]

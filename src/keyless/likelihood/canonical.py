@@ -108,21 +108,31 @@ def best_permutation(log_ratios: FloatArray, allowed: BoolArray | None = None) -
 class Matcher:
     """Soft matching of rows under a model, with potentials kept from one call to the next.
 
-    The coupling is argmax ⟨P, log_ratios⟩ − Σ P log P over unit row and column sums, approached by a few scalings per
-    call. `step` never forms it: only the next cross-covariance comes out. One kernel is kept and overwritten.
+    The coupling is argmax ⟨P, log_ratios⟩ − temperature · Σ P log P over unit row and column sums, approached by a few
+    scalings per call. `step` never forms it: only the next cross-covariance comes out. One kernel is kept and
+    overwritten.
 
     Args:
         reference: whitened factors of the reference.
         table: whitened factors of the table, with the same dtype.
         allowed: which pairs may be matched; None: all.
         iterations: scalings per call.
+        max_correlation: above which correlations are cut; keeps one pair of directions from deciding alone.
+        temperature: what the entropy is multiplied with; 1 gives the posterior, more is softer.
     """
 
     def __init__(
-        self, reference: FloatArray, table: FloatArray, *, allowed: BoolArray | None = None, iterations: int = 3
+        self,
+        reference: FloatArray,
+        table: FloatArray,
+        *,
+        allowed: BoolArray | None = None,
+        iterations: int = 3,
+        max_correlation: float = SOFT_MAX_CORRELATION,
+        temperature: float = 1.0,
     ) -> None:
         self.reference, self.table = reference, table
-        self.iterations = iterations
+        self.iterations, self.max_correlation, self.temperature = iterations, max_correlation, temperature
         self._forbidden = None if allowed is None else ~allowed
         self._potentials: tuple[FloatArray, FloatArray] | None = None
         self._kernel = np.empty((len(reference), len(table)), dtype=reference.dtype)
@@ -157,9 +167,13 @@ class Matcher:
         return rows, columns, bound
 
     def _scaled(self, cross: FloatArray, iterations: int) -> tuple[FloatArray, FloatArray, float]:
-        model = fit_model(cross, max_correlation=SOFT_MAX_CORRELATION)
+        model = fit_model(cross, max_correlation=self.max_correlation)
         p, q = cross.shape
         left, right = model.bilinear(self.reference[:, :p], self.table[:, :q])
+        if self.temperature != 1.0:
+            # The last two columns hold what depends on a row alone, beside ones that stay ones.
+            left[:, :-1] /= self.temperature
+            right[:, -1] /= self.temperature
         kernel, n_rows = self._kernel, len(self.reference)
         if self._potentials is None:
             iterations += 4
@@ -228,6 +242,8 @@ def grown(
     steps: int = 40,
     settle: float = 0.2,
     polish: int = 4,
+    max_correlation: float = SOFT_MAX_CORRELATION,
+    temperature: float = 1.0,
     origin: str = "",
 ) -> Candidate:
     """Refine a coupling, given as its S: leading factors first, then one by one all others, then hard.
@@ -243,9 +259,11 @@ def grown(
         steps: how many soft steps are taken.
         settle: the last part of the steps, during which no factor is added.
         polish: the most rounds of assignment and refit.
+        max_correlation: see `Matcher`; while couplings are soft.
+        temperature: see `Matcher`.
         origin: what to call the candidate.
     """
-    matcher = Matcher(reference, table, allowed=allowed)
+    matcher = Matcher(reference, table, allowed=allowed, max_correlation=max_correlation, temperature=temperature)
     growth = max(1, int(steps * (1 - settle)))
     for k in range(steps):
         share = min(1.0, k / growth)

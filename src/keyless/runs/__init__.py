@@ -12,9 +12,10 @@ from keyless.runs.outputs import (
     matches_text,
     plain,
     read_run,
-    rendered,
     typed,
+    with_ids,
     write_parquet,
+    write_report,
     write_run,
 )
 from keyless.runs.unfinished import Unfinished, open_unfinished
@@ -33,12 +34,13 @@ __all__ = [
     "open_unfinished",
     "plain",
     "read_run",
-    "rendered",
     "spreadsheet_safe",
     "spreadsheet_safe_frame",
     "to_toml",
     "typed",
+    "with_ids",
     "write_file",
     "write_parquet",
+    "write_report",
     "write_run",
 ]

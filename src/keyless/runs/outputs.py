@@ -81,9 +81,9 @@ def write_run(
     """
 
     def fill(fresh: Path) -> None:
-        safe = file_names(table.name for table in links.tables)
+        safe, ids = file_names(table.name for table in links.tables), links.tables[0].row_ids
         _write_csv(_matches(links), fresh / "matches.csv", safely=spreadsheet_safe)
-        joined = _with_ids(_pandas(links.joined()), links)
+        joined = with_ids(_pandas(links.joined()), ids)
         _write_csv(joined, fresh / "joined.csv", safely=spreadsheet_safe)
         write_parquet(typed(joined, links.tables), fresh / "joined.parquet")
         (fresh / "completed").mkdir()
@@ -91,8 +91,8 @@ def write_run(
             completed = _pandas(links.completed[table.name], columns=table.all_columns)
             filled = _filled(links, table)
             base = fresh / "completed" / safe[table.name]
-            _write_csv(_with_ids(completed, links), base.with_name(f"{base.name}.csv"), safely=spreadsheet_safe)
-            _write_csv(_with_ids(filled, links), base.with_name(f"{base.name}.filled.csv"), safely=spreadsheet_safe)
+            _write_csv(with_ids(completed, ids), base.with_name(f"{base.name}.csv"), safely=spreadsheet_safe)
+            _write_csv(with_ids(filled, ids), base.with_name(f"{base.name}.filled.csv"), safely=spreadsheet_safe)
         links.save(fresh / RESULT)
         (fresh / CONFIGURATION).write_text(configuration, encoding="utf-8", newline="\n")
         (fresh / REPORT).write_text(rendered(links), encoding="utf-8", newline="\n")
@@ -129,6 +129,18 @@ def rendered(links: Links, *, redact: bool = False) -> str:
     from keyless.report import render  # noqa: PLC0415 — it brings matplotlib, which only a report needs
 
     return render(links, redact=redact)
+
+
+def write_report(links: Links, path: Path, *, redact: bool = False) -> None:
+    """Write the report to a file, which is replaced in one step.
+
+    Args:
+        links: the result.
+        path: where.
+        redact: leave out ids and values.
+    """
+    page = rendered(links, redact=redact)
+    write_file(path, lambda fresh: fresh.write_text(page, encoding="utf-8", newline="\n"))
 
 
 def matches_text(links: Links, *, spreadsheet_safe: bool = False) -> str:
@@ -203,13 +215,18 @@ def _matches(links: Links) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _with_ids(frame: pd.DataFrame, links: Links) -> pd.DataFrame:
-    """Put the reference's ids, as text, in front."""
-    name = "reference_id"
+def with_ids(frame: pd.DataFrame, ids: Sequence[Any], *, name: str = "reference_id") -> pd.DataFrame:
+    """Return a frame with ids, as text, in front.
+
+    Args:
+        frame: any frame.
+        ids: one for each row.
+        name: of the column; where there is one of that name already, with a `_` before it.
+    """
     while name in map(str, frame.columns):
         name = f"_{name}"
-    ids = pd.Series([str(label) for label in links.tables[0].row_ids], name=name, dtype=object)
-    return pd.concat([ids, frame.reset_index(drop=True)], axis=1)
+    column = pd.Series([str(label) for label in ids], name=name, dtype=object)
+    return pd.concat([column, frame.reset_index(drop=True)], axis=1)
 
 
 def _filled(links: Links, table: Table) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.likelihood.canonical import Matcher
+from keyless.likelihood.canonical import SOFT_MAX_CORRELATION, Matcher
 from keyless.progress import Deadline, is_late
 from keyless.search.options import in_turn
 
@@ -36,6 +36,8 @@ def beam_search(
     allowed: BoolArray | None = None,
     n_jobs: int = 1,
     deadline: Deadline | None = None,
+    max_correlation: float = SOFT_MAX_CORRELATION,
+    temperature: float = 1.0,
 ) -> list[Bounded]:
     """Return maps of high evidence bound, highest first, at the last rank reached.
 
@@ -50,6 +52,8 @@ def beam_search(
         allowed: which pairs of rows may be matched; None: all.
         n_jobs: how many maps are improved at a time; the answer does not depend on it.
         deadline: after which only what is at hand is returned.
+        max_correlation: see `Matcher`.
+        temperature: see `Matcher`.
     """
     pool: list[Bounded] = []
     sizes = dict.fromkeys((min(rank, reference.shape[1]), min(rank, table.shape[1])) for rank in ranks)
@@ -59,9 +63,12 @@ def beam_search(
         else:
             trials = [np.asarray(cross[:p, :q], dtype=np.float32) for cross in starts]
             trials += [_random_map(p, q, rng, near_axes=k % 2 == 1) for k in range(2 * width)]
-        race = _Race(
-            np.ascontiguousarray(reference[:, :p]), np.ascontiguousarray(table[:, :q]), allowed, n_jobs, deadline
-        )
+        leading = np.ascontiguousarray(reference[:, :p]), np.ascontiguousarray(table[:, :q])
+        matchers = [
+            Matcher(*leading, allowed=allowed, max_correlation=max_correlation, temperature=temperature)
+            for _ in range(max(1, n_jobs))
+        ]
+        race = _Race(matchers, deadline)
         reached = race.run(trials, steps=steps, keep=width)
         mutants = [_mutated(cross, rng, kind) for _, cross in reached for kind in ("flip", "flips", "swap", "rotate")]
         reached = _distinct(reached + race.run(mutants, steps=steps, keep=width), width)
@@ -74,16 +81,8 @@ def beam_search(
 class _Race:
     """Improves maps of one size: all of them for a third of the steps, the better half for the rest."""
 
-    def __init__(
-        self,
-        reference: FloatArray,
-        table: FloatArray,
-        allowed: BoolArray | None,
-        n_jobs: int,
-        deadline: Deadline | None,
-    ) -> None:
-        self.matchers = [Matcher(reference, table, allowed=allowed) for _ in range(max(1, n_jobs))]
-        self.deadline = deadline
+    def __init__(self, matchers: Sequence[Matcher], deadline: Deadline | None) -> None:
+        self.matchers, self.deadline = matchers, deadline
 
     def run(self, trials: Sequence[FloatArray], *, steps: int, keep: int) -> list[Bounded]:
         early = max(2, steps // 3)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from keyless.arrays import check_count
+from keyless.arrays import check_count, check_positive
 from keyless.errors import InputError
 
 __all__ = ["SearchOptions", "in_turn", "one_thread"]
@@ -33,6 +33,9 @@ class SearchOptions:
         parents: how many candidates breed.
         rounds: the most rounds of breeding.
         attempts: how often beams and breeding are tried, each time with other random numbers, until candidates agree.
+        max_correlation: above which correlations are cut while couplings are soft.
+        temperature: of soft couplings: the ε of their entropy, in nats; 1 gives the posterior.
+        weights: only spaces that weight factors by these powers of their strength; None: all.
         agreeing: the search is settled when this many candidates found the same correspondence.
     """
 
@@ -47,10 +50,16 @@ class SearchOptions:
     rounds: int = 4
     attempts: int = 2
     agreeing: int = 3
+    max_correlation: float = 0.995
+    temperature: float = 1.0
+    weights: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_rank", "spaces", "beam_width", "beam_steps", "carried", "parents", "attempts", "agreeing"):
             check_count(getattr(self, name), name=name)
+        check_positive(self.temperature, name="temperature")
+        if not 0 < self.max_correlation < 1:
+            raise InputError(f"max_correlation: must be between 0 and 1; found {self.max_correlation!r}.")
         if self.rounds < 0:
             raise InputError(f"rounds: must be 0 or more; found {self.rounds!r}.")
         if not self.beam_ranks or list(self.beam_ranks) != sorted(set(self.beam_ranks)) or self.beam_ranks[0] < 1:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,7 @@ class Population:
     def _begin(self) -> bool:
         """Grow the first couplings; those of a few spaces are enough where most of them agree."""
         given = [(name, self._cross(coupling), 6) for name, coupling in self.couplings]
-        spaces = SPACES[: self.options.spaces]
+        spaces = self._spaces
         for batch in (spaces[:4], spaces[4:]):
             found = self._first_maps(self.reference, self.table, batch) if batch else []
             self._add("starts", given + [(name, cross, 6) for name, cross in found])
@@ -192,6 +193,14 @@ class Population:
             if most and self.agreement >= 2 * self.options.agreeing and self.best.score > self._needed:
                 return True
         return self.agreement >= self.options.agreeing
+
+    @property
+    def _spaces(self) -> tuple[tuple[float, int], ...]:
+        """(weight, rank) of the spaces in which first couplings are sought."""
+        if self.options.weights is None:
+            return SPACES[: self.options.spaces]
+        ranks = dict.fromkeys(rank for _, rank in SPACES)
+        return tuple(product(self.options.weights, ranks))[: self.options.spaces]
 
     @property
     def _needed(self) -> float:
@@ -205,7 +214,7 @@ class Population:
         if curved:
             reference, table, ranks = diffusion_factors(reference), diffusion_factors(table), ranks[:-1] or ranks
         u, v = reference.compact, table.compact
-        spaces = SPACES[: self.options.spaces]
+        spaces = self._spaces
         maps = [cross for _, cross in self._first_maps(reference, table, spaces, straight=True)]
         if curved:
             maps += [cross for _, cross in self._first_maps(reference, table, SPACES)]
@@ -221,8 +230,16 @@ class Population:
             allowed=self.allowed,
             n_jobs=self.n_jobs,
             deadline=self.deadline,
+            max_correlation=self.options.max_correlation,
+            temperature=self.options.temperature,
         )
-        matcher = Matcher(u, v, allowed=self.allowed)
+        matcher = Matcher(
+            u,
+            v,
+            allowed=self.allowed,
+            max_correlation=self.options.max_correlation,
+            temperature=self.options.temperature,
+        )
         stage = "curved beam" if curved else "beam"
         seeds: list[Seed] = []
         for place, (_, cross) in enumerate(pool[: self.options.carried], start=1):
@@ -282,7 +299,16 @@ class Population:
             if self.late and not (empty and place == 0):
                 return None
             origin, cross, first_rank = seed
-            return grown(u, v, cross, allowed=self.allowed, first_rank=first_rank, origin=origin)
+            return grown(
+                u,
+                v,
+                cross,
+                allowed=self.allowed,
+                first_rank=first_rank,
+                max_correlation=self.options.max_correlation,
+                temperature=self.options.temperature,
+                origin=origin,
+            )
 
         best = -np.inf if empty else self.best.score
         candidates = []

@@ -176,12 +176,12 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
     found = [look(column, reading.wish(name, column.name)) for column in columns]
     # The long layout has its rows named already, and its columns are entries, none of them an id.
     id_at = None if indexed and reading.layout == "long" else _id_column(columns, found, indexed=indexed)
-    uses = tuple(_final(one, names_rows=k == id_at, indexed=indexed) for k, one in enumerate(found))
+    uses = tuple(_final(one, names_rows=k == id_at) for k, one in enumerate(found))
     row_ids: Any = range(len(frame))
-    if indexed:
-        row_ids = given.native.index
-    elif id_at is not None:
+    if id_at is not None:
         row_ids = frame.get_column(frame.columns[id_at]).to_list()
+    elif indexed:
+        row_ids = given.native.index
     values = np.concatenate([one.values for one in found], axis=1)
     if not values.shape[1]:
         said = "; ".join(f"{shown(use.name)}: {use.reason}" for use in uses[:5])
@@ -204,7 +204,7 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
         uses=uses,
         notes=(*given.notes, *_doubtful_ids(columns, found)),
         source=given.source,
-        id_column=None if indexed or id_at is None else labels[id_at],
+        id_column=None if id_at is None else labels[id_at],
         form=given.form,
     )
 
@@ -222,11 +222,14 @@ def _column(given: _Given, reading: Reading, label: str, series: Any) -> Column:
 
 
 def _id_column(columns: list[Column], found: list[Found], *, indexed: bool) -> int | None:
-    """Return which column names the rows: the one the caller names, or the first that can."""
-    for number, one in enumerate(found):
-        if one.use.kind == "id" and one.use.reason == "named as id":
-            _check_id(columns[number])
-            return number
+    """Return which column names the rows: the one the caller names, or the first that can where there is no index."""
+    named = [number for number, one in enumerate(found) if one.use.kind == "id" and one.use.reason == "named as id"]
+    if len(named) > 1:
+        names = " and ".join(shown(columns[number].name) for number in named)
+        raise InputError(f"{columns[0].where}: must have one id column; id names {names}. Leave one out.")
+    if named:
+        _check_id(columns[named[0]])
+        return named[0]
     if indexed:
         return None
     return next((number for number, one in enumerate(found) if one.candidate), None)
@@ -246,11 +249,8 @@ def _check_id(column: Column) -> None:
         seen[entry] = row
 
 
-def _final(found: Found, *, names_rows: bool, indexed: bool) -> ColumnUse:
-    if not names_rows:
-        return found.use
-    reason = found.use.reason + ("" if indexed else "; it names the rows")
-    return replace(found.use, kind="id", reason=reason)
+def _final(found: Found, *, names_rows: bool) -> ColumnUse:
+    return replace(found.use, kind="id", reason=f"{found.use.reason}; it names the rows") if names_rows else found.use
 
 
 def _doubtful_ids(columns: list[Column], found: list[Found]) -> list[str]:
@@ -297,10 +297,10 @@ def read_like(rows: Any, *, like: Table, reading: Reading | None = None) -> Tabl
     values = np.concatenate(parts, axis=1)
     indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
     row_ids: Any = range(len(frame))
-    if indexed:
-        row_ids = given.native.index
-    elif like.id_column is not None and like.id_column in labels:
+    if like.id_column is not None and like.id_column in labels:
         row_ids = frame.get_column(labels[like.id_column]).to_list()
+    elif indexed:
+        row_ids = given.native.index
     block = Block(values, ~np.isnan(values), like.name, like.columns, tuple(row_ids))
     return Table(block, given.native, indexed=indexed, uses=like.uses, form=given.form)
 

@@ -16,7 +16,7 @@ Kind = Literal["number", "integer", "boolean", "category", "ordered", "date", "i
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", ".")
 """Cells of a text file that mean missing, unless the caller says otherwise."""
 
-_BY_COLUMN = ("drop", "within", "as_number", "as_category")
+_BY_COLUMN = ("drop", "within", "as_number", "as_category", "id")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,8 @@ class Reading:
     Columns are named as `"column"`, which means that column of every table that has it, or as `"table:column"`.
 
     Attributes:
-        id: column that names the rows; None: recognised. It is never used as a number.
+        id: column that names the rows, or one for each table; recognised where a table has none of them. It is never
+            used as a number.
         missing: cells of text files that mean missing, compared without the spaces around them.
         layout: `"wide"`: one row per thing; `"long"`: the first three columns are row, column and value.
         drop: columns to leave out.
@@ -41,7 +42,7 @@ class Reading:
             for sparse matrices and the long layout.
     """
 
-    id: str | None = None
+    id: str | tuple[str, ...] | None = ()
     missing: tuple[str, ...] = MISSING
     layout: Literal["wide", "long"] = "wide"
     drop: tuple[str, ...] = ()
@@ -57,14 +58,14 @@ class Reading:
     def __post_init__(self) -> None:
         for name in (*_BY_COLUMN, "missing"):
             given = getattr(self, name)
-            if isinstance(given, str) or not isinstance(given, Iterable):
+            if name == "id" and given is None:
+                given = ()
+            elif isinstance(given, str) or not isinstance(given, Iterable):
                 given = (given,)
             given = tuple(given)
             if not all(isinstance(entry, str) for entry in given):
                 raise InputError(f"{name}: must be text; found {given!r}.")
             object.__setattr__(self, name, given)
-        if self.id is not None and not isinstance(self.id, str):
-            raise InputError(f"id: must be the name of a column; found {self.id!r}.")
         if self.decimal not in (".", ","):
             raise InputError(f"decimal: must be '.' or ','; found {self.decimal!r}.")
         for name, options in (("layout", ("wide", "long")), ("unstored", ("auto", "missing", "zero"))):
@@ -85,8 +86,6 @@ class Reading:
         """Return the option that names a column: "id", "drop", "within", "as_number", "as_category", or None."""
         names = (column, f"{table}:{column}")
         wishes = [option for option in _BY_COLUMN if any(name in getattr(self, option) for name in names)]
-        if self.id in names:
-            wishes.append("id")
         if len(wishes) > 1:
             raise InputError(f"{table}, column {column!r}: must be named in one option; found {' and '.join(wishes)}.")
         return wishes[0] if wishes else None
@@ -94,8 +93,7 @@ class Reading:
     @property
     def named(self) -> tuple[tuple[str, str], ...]:
         """Every (option, entry) that names a column."""
-        entries = [(option, entry) for option in _BY_COLUMN for entry in getattr(self, option)]
-        return tuple(entries if self.id is None else [*entries, ("id", self.id)])
+        return tuple((option, entry) for option in _BY_COLUMN for entry in getattr(self, option))
 
 
 def check_named(tables: Sequence[Any], reading: Reading) -> None:

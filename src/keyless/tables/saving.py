@@ -74,12 +74,12 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
         if form == "lazy" and isinstance(native, pd.DataFrame):
             form = "frame"
     row_ids: Any = range(len(arrays["values"]))
-    if document["indexed"]:
-        row_ids = native.obs_names if form == "anndata" else native.index
-    elif document["id_column"] is not None:
+    if document["id_column"] is not None:
         frame = nw.from_native(native, eager_only=True)
         label = next(label for label in frame.columns if str(label) == document["id_column"])
         row_ids = frame.get_column(label).to_list()
+    elif document["indexed"]:
+        row_ids = native.obs_names if form == "anndata" else native.index
     return Table(
         Block(arrays["values"], arrays["mask"], document["name"], tuple(document["columns"]), tuple(row_ids)),
         native,
