@@ -703,3 +703,14 @@ def test_search_options_reach_the_search(data):
     options = SearchOptions(spaces=3, weights=(0.5,), temperature=1.5, max_correlation=0.9, beams=False, rounds=1)
     links = keyless.link(data.tables, method="pairs", options=options, null_searches=1, random_state=0)
     np.testing.assert_array_equal(links.permutations["table1"], data.truth["table1"])
+
+
+def test_rows_without_a_partner_are_noticed_among_equally_many():
+    """Complete tables of equal size that share four fifths of their entities: nobody said so."""
+    made = make_shuffled_tables(60, (18, 15), rank=4, noise=0.05, overlap=0.8, random_state=6)
+    links = keyless.link(made.tables, null_searches=1, random_state=0)
+    assert links.choices["route"] == "joint"
+    assert links.evidence.verdict == "linked"
+    assert (links.permutations["table1"] == made.truth["table1"]).mean() > 0.95
+    everyone = keyless.link(made.tables, strangers=False, null_searches=1, random_state=0, max_time=10)
+    assert sorted(everyone.permutations["table1"]) == list(range(60))

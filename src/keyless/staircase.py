@@ -22,6 +22,7 @@ from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, judge, judge_joint
 from keyless.joint import JointLink, link_tables
 from keyless.joint.clusters import stack
+from keyless.joint.matching import match
 from keyless.knowledge import read_constraints, start_couplings
 from keyless.likelihood import FORBIDDEN
 from keyless.links import Links, TableLink
@@ -38,6 +39,9 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _FEW_GAPS = 0.95
 """Above this observed share the pairwise search, which fills gaps first, loses little by doing so."""
+
+_JOINT_FIRST = 1000
+"""From so many rows on the joint model goes first."""
 
 _HALF_SURE = 0.5
 """What is stated about a match at most where it is uncertain whether there is a link at all."""
@@ -224,7 +228,8 @@ class Staircase:
 
         Where entries are missing or tables are several the joint model goes first: its likelihood is exact there. Two
         complete tables are searched for canonical pairs first, which does not ask that the tables share all factors.
-        The other route is tried when the first does not end in a link.
+        The other route is tried when the first does not end in a link, or when it leaves rows that have no partner:
+        the pairwise search gives every row one. It also takes longer as rows become many, and then goes second.
         """
         equal = len({t.block.shape[0] for t in self.tables}) == 1
         if self.settings.method == "pairs":
@@ -232,21 +237,24 @@ class Staircase:
         if self.settings.method == "joint" or self.settings.strangers or not equal:
             return self.from_joint(self.joint())
         complete = np.mean([t.block.mask.mean() for t in self.tables]) >= _FEW_GAPS
-        if complete and len(self.tables) == 2:
+        if complete and len(self.tables) == 2 and len(self.scores[0][0]) < _JOINT_FIRST:
             pairs = self.from_pairs(None)
-            if pairs.linked or self.deadline.passed:
+            if self.deadline.passed or (pairs.linked and (self.settings.strangers is False or not _lonely(pairs))):
                 return pairs
-            joint = self.joint()
-            return self.from_joint(joint) if joint.convincing else pairs
+            joint = self.joint(pairs if pairs.linked else None)
+            found = self.from_joint(joint) if joint.convincing else pairs
+            return found if found.linked or not pairs.linked else pairs
         joint = self.joint()
         if joint.convincing or self.deadline.passed:
             return self.from_joint(joint)
         pairs = self.from_pairs(joint)
         return pairs if pairs.linked else self.from_joint(joint)
 
-    def joint(self) -> JointLink:
-        """Search with one model of all tables."""
+    def joint(self, pairs: Route | None = None) -> JointLink:
+        """Search with one model of all tables, from the correspondence that pairs have been linked by, if any."""
         starts = {pair: named[0][1] for pair, named in self.couplings.items()}
+        if pairs is not None:
+            starts |= {(0, number): found.coupling for number, found in enumerate(pairs.found, start=1)}
         if self.settings.missingness:
             # What the values alone say is a good place to start: indicators bring many factors of their own.
             widths = [table.block.shape[1] for table in self.given]
@@ -461,6 +469,15 @@ def _whole(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"random_state: must be None, a whole number from 0 or a numpy Generator; found {seed!r}.")
     return int(seed)
+
+
+def _lonely(route: Route, *, sure: float = 0.99, share: float = 0.02) -> bool:
+    """Tell whether more than a few rows have, by what links the others, surely no partner."""
+    for found in route.found:
+        alone = 1 - match(found.log_ratios.astype(np.float64), strangers=True).coupling().sum(axis=1)
+        if np.count_nonzero(alone > sure) > max(2, share * len(alone)):
+            return True
+    return False
 
 
 def _stated(found: Found) -> FloatArray:
