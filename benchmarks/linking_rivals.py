@@ -67,7 +67,7 @@ def m3o(made: Any, starts: int = 10) -> list[float]:
         entropy=DecayingEntropy(initial=0.1),
         patience=30,
         tolerance=1e-4,
-        max_time=5,
+        max_time=2,
     )
     names = list(made.tables)[1:]
     results = []

@@ -48,7 +48,7 @@ _LINES = ("-", "--", "-.", ":")
 _SIZE, _SMALL = 10.5, 9.5
 _CURVE_POINTS, _STRIP_POINTS = 300, 40
 _LONGEST_NAME = 22
-_CHECKS = frozenset({"chance", "calibration"})
+_CHECKS = frozenset({"chance", "calibration", "matched"})
 """Stages that come after the search, whose objective is another."""
 _OWN = "keyless"
 """Marks figures made here, whose layout makes room for a legend outside the axes."""

@@ -241,7 +241,8 @@ class Staircase:
             pairs = self.from_pairs(None)
             if self.deadline.passed or (pairs.linked and (self.settings.strangers is False or not _lonely(pairs))):
                 return pairs
-            joint = self.joint(pairs if pairs.linked else None)
+            # What the pairwise search has not found in complete tables, a long joint search does not find either.
+            joint = self.joint(pairs if pairs.linked else None, thorough=False)
             found = self.from_joint(joint) if joint.convincing else pairs
             return found if found.linked or not pairs.linked else pairs
         joint = self.joint()
@@ -250,7 +251,7 @@ class Staircase:
         pairs = self.from_pairs(joint)
         return pairs if pairs.linked else self.from_joint(joint)
 
-    def joint(self, pairs: Route | None = None) -> JointLink:
+    def joint(self, pairs: Route | None = None, *, thorough: bool = True) -> JointLink:
         """Search with one model of all tables, from the correspondence that pairs have been linked by, if any."""
         starts = {pair: named[0][1] for pair, named in self.couplings.items()}
         if pairs is not None:
@@ -259,18 +260,23 @@ class Staircase:
             # What the values alone say is a good place to start: indicators bring many factors of their own.
             widths = [table.block.shape[1] for table in self.given]
             plain = [(v[:, :width], mask[:, :width]) for (v, mask), width in zip(self.scores, widths, strict=True)]
-            values = self.kept.stage("joint-values", lambda: self.joint_link(plain, starts))
+            values = self.kept.stage("joint-values", lambda: self.joint_link(plain, starts, thorough=thorough))
             starts |= {(0, k): coupling for k, coupling in enumerate(values.couplings, start=1) if values.convincing}
-        return self.kept.stage("joint", lambda: self.joint_link(self.scores, starts))
+        return self.kept.stage("joint", lambda: self.joint_link(self.scores, starts, thorough=thorough))
 
     def joint_link(
-        self, scores: Sequence[tuple[FloatArray, FloatArray]], starts: Mapping[tuple[int, int], FloatArray]
+        self,
+        scores: Sequence[tuple[FloatArray, FloatArray]],
+        starts: Mapping[tuple[int, int], FloatArray],
+        *,
+        thorough: bool,
     ) -> JointLink:
         """Search with one model of the given scores of all tables."""
         return link_tables(
             scores,
             rank=self.settings.rank,
             strangers=self.settings.strangers,
+            thorough=thorough,
             constraints=None if self.constraints.trivial else self.constraints,
             start_couplings=starts,
             callback=self.report,
@@ -346,6 +352,7 @@ class Staircase:
             found.append(
                 Found(permutation, coupling, joint.log_ratios[number - 1], probability, correlations, evidence)
             )
+            self.matched(found[-1])
         starts = tuple({"route": "joint", "pair": s.pair, "start": s.name, "score": s.score} for s in joint.starts)
         return Route("joint", found, joint.model, joint.status, starts)
 
@@ -363,6 +370,7 @@ class Staircase:
             probability[alone] = np.clip(1 - pair.coupling[alone].sum(axis=1), 0.0, 1.0)
             correlations = pair.model.correlations
             found.append(Found(pair.permutation, pair.coupling, pair.log_ratios, probability, correlations, evidence))
+            self.matched(found[-1])
             starts += [
                 {"route": "pairs", "pair": (0, number), "start": s.name, "stage": s.stage, "score": s.score}
                 for s in pair.starts
@@ -370,6 +378,11 @@ class Staircase:
         model = self.model_of([pair.permutation for pair in pairs])
         worst = min((pair.status for pair in pairs), key=lambda status: status.converged)
         return Route("pairs", found, model, worst, tuple(starts))
+
+    def matched(self, found: Found) -> None:
+        """Report how many rows have a partner that is expected to be right."""
+        paired = found.permutation >= 0
+        self.report("matched", round(float(_stated(found)[paired].sum())), len(paired), found.evidence.score)
 
     def judged(self, pair: PairLink) -> tuple[Evidence, Calibration]:
         """Return the verdict on a pairwise link, and how its probabilities are to be read."""

@@ -66,6 +66,7 @@ def link_tables(
     *,
     rank: int | None = None,
     strangers: bool | None = None,
+    thorough: bool = True,
     constraints: Constraints | None = None,
     start_couplings: Mapping[tuple[int, int], Array] | None = None,
     callback: Callback | None = None,
@@ -81,6 +82,7 @@ def link_tables(
         tables: standard scores (0 where missing) and masks (True where observed), the reference first.
         rank: the most factors there are; None: found from the data.
         strangers: whether rows may have no partner. None: decided from the data (yes, if the sizes differ).
+        thorough: look again, and long, where no join convinces at first.
         constraints: which rows may, must or must not be the same entity.
         start_couplings: per pair of tables, rows of the one × rows of the other: a correspondence to try first.
         callback: called with stage (`"tables"`, `"starts"`, `"joins"`), step, total (0 where it is not known
@@ -112,6 +114,7 @@ def link_tables(
         arrangement.couplings(_checked_couplings(start_couplings or {}, sizes)),
         watch,
         largest_rank=40 if rank is None else rank,
+        thorough=thorough,
     )
     clusters = []
     for place, (values, mask) in enumerate(placed):

@@ -55,12 +55,14 @@ class Task:
         couplings: per pair of tables (first < second), a coupling to try before others.
         watch: progress, time limit and record.
         largest_rank: the most factors a model may have.
+        thorough: whether to look again, and long, where no join convinces.
     """
 
     collection: Collection
     couplings: Mapping[tuple[int, int], FloatArray]
     watch: Watch
     largest_rank: int = 40
+    thorough: bool = True
 
     def knowledge(self, first: Cluster, second: Cluster) -> Knowledge:
         """Return what is known about the entities of two clusters."""
@@ -280,7 +282,7 @@ def link_all(task: Task, clusters: Sequence[Cluster], *, strangers: bool | None)
             if key not in links and not hurried:
                 links[key] = link_pair(task, first, second, strangers=strangers, thorough=False)
         ranked = _ranked(links, pairs)
-        if not links[ranked[0]].convincing:
+        if task.thorough and not links[ranked[0]].convincing:
             for key in ranked:
                 if task.watch.expired():
                     break
