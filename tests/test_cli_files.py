@@ -672,6 +672,11 @@ def test_each_table_may_have_an_id_of_its_own(capsys):
     assert sorted(matches.row_id) == list(range(500, 540))
     assert exit_code("link", "--config", "new/config.toml", "--out", "again") == 0
     assert Path("again/matches.csv").read_bytes() == Path("new/matches.csv").read_bytes()
+    command = "keyless link clinic.csv lab.csv --id=clinic_number --id=lab:lab_number --out="
+    assert runs.read_run("again").record["command"] == f"{command}again"
+    assert f"{command}new" in Path("new/report.html").read_text(encoding="utf-8")
+    assert exit_code("report", "new", "--out", "page.html") == 0
+    assert Path("page.html").read_bytes() == Path("new/report.html").read_bytes()
 
 
 def test_options_of_the_engine_reach_it(folder, monkeypatch):

@@ -642,7 +642,7 @@ def test_a_callback_can_stop_the_run(data):
         return True
 
     links = keyless.link(data.tables, callback=stop, random_state=0)
-    assert links.status.reason == "max_time"
+    assert links.status.reason == "stopped"
     assert links.evidence.verdict != "linked"
     assert links.permutations["table1"].shape == data.truth["table1"].shape
     assert len(calls) < 20
@@ -714,3 +714,11 @@ def test_rows_without_a_partner_are_noticed_among_equally_many():
     assert (links.permutations["table1"] == made.truth["table1"]).mean() > 0.95
     everyone = keyless.link(made.tables, strangers=False, null_searches=1, random_state=0, max_time=10)
     assert sorted(everyone.permutations["table1"]) == list(range(60))
+
+
+def test_what_was_set_is_recorded(data):
+    links = keyless.link(
+        data.tables, method="joint", rank=4, strangers=False, shared=None, null_searches=1, random_state=0
+    )
+    assert links.choices["set"] == {"strangers": False, "rank": 4, "method": "joint", "null_searches": 1}
+    assert keyless.link(data.tables, random_state=0).choices["set"] == {}

@@ -199,11 +199,16 @@ def test_the_second_best_is_the_best_but_one(clinic_lab_and_watch):
         for i, partner in enumerate(link.permutation):
             row = link.coupling[i].copy()
             row[partner if partner >= 0 else []] = -1
-            assert likely[i] == row.max()
-            assert other[i] == row.argmax()
+            alone = 1 - link.coupling[i].sum() if partner >= 0 and (link.permutation < 0).any() else 0
+            np.testing.assert_allclose(likely[i], max(row.max(), alone))
+            assert other[i] == (-1 if alone > row.max() else row.argmax())
         kept = replace(link, coupling=sparse.csr_array(link.coupling))
         thin = replace(clinic_lab_and_watch, found=clinic_lab_and_watch.found | {name: kept})
-        np.testing.assert_array_equal(second_best(thin, name), (other, likely))
+        again = second_best(thin, name)
+        np.testing.assert_array_equal(again[0], other)
+        np.testing.assert_allclose(again[1], likely)
+    # Some rows of the watch have no partner: for others that is the likeliest alternative, and the page says so.
+    assert ((other < 0) & (likely > 0) & (link.permutation >= 0)).any()
 
 
 def test_where_there_is_no_other_there_is_no_second_best(linked_by_hand):
@@ -214,6 +219,29 @@ def test_where_there_is_no_other_there_is_no_second_best(linked_by_hand):
         assert other.tolist() == [-1, -1]
         assert likely.tolist() == [0.0, 0.0]
         render(only)
+
+
+def test_having_no_partner_can_be_the_second_best(linked_by_hand):
+    links = linked_by_hand([np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([[5.0], [6.0]])], [[1, -1]])
+    coupling = np.array([[0.05, 0.7], [0.0, 0.1]])
+    found = replace(links, found={"table1": replace(links.found["table1"], coupling=coupling)})
+    other, likely = second_best(found, "table1")
+    assert other.tolist() == [-1, 1]
+    np.testing.assert_allclose(likely, [0.25, 0.1])
+    assert '<td class="none">no partner</td><td class="n">0.2500</td>' in render(found)
+
+
+def test_the_page_says_how_to_repeat_the_run(linked_by_hand):
+    links = linked_by_hand([np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([[5.0], [6.0]])], [[1, 0]])
+    links = replace(links, choices={"missingness": True, "refiner": "m3o", "known_pairs": 2, "forbidden_pairs": 0})
+    tables = (replace(links.tables[0], source="data/my table.csv"), *links.tables[1:])
+    said = Outline(render(replace(links, tables=tables))).said
+    assert "{'reference': 'data/my table.csv', 'table1': table1}, known_pairs=known_pairs" in said
+    assert "missingness=True, refiner='m3o'" in said
+    command = "keyless link 'my table.csv' b.csv --seed 3"
+    assert command in Outline(render(links, command=command)).said
+    for secret in ("my table.csv", "keyless link"):
+        assert secret not in render(replace(links, tables=tables), command=command, redact=True)
 
 
 def test_filled_entries_are_those_of_the_completed_tables(clinic_lab_and_watch):

@@ -3,8 +3,8 @@
     with live.terminal_view() as callback:
         links = keyless.link(tables, callback=callback)
 
-In a notebook the same with `live.notebook_view()`: a cell's output that is rewritten, no widgets. The command line shows
-the same view.
+In a notebook the same with `live.notebook_view()`: a cell's output that is rewritten, no widgets. The command line
+shows what `terminal_view` shows.
 """
 
 from __future__ import annotations

@@ -17,6 +17,9 @@ class Deadline:
     Args:
         seconds: from now; None: only when `stop` is called.
 
+    Attributes:
+        asked: whether `stop` was called.
+
     Example:
         >>> deadline = Deadline()
         >>> deadline.passed
@@ -28,16 +31,16 @@ class Deadline:
 
     def __init__(self, seconds: float | None = None) -> None:
         self._moment = None if seconds is None else time.monotonic() + seconds
-        self._stopped = False
+        self.asked = False
 
     @property
     def passed(self) -> bool:
         """Whether it is time to stop."""
-        return self._stopped or (self._moment is not None and time.monotonic() >= self._moment)
+        return self.asked or (self._moment is not None and time.monotonic() >= self._moment)
 
     def stop(self) -> None:
         """Make now the moment."""
-        self._stopped = True
+        self.asked = True
 
 
 def is_late(deadline: Deadline | None) -> bool:

@@ -49,6 +49,8 @@ _HALF_SURE = 0.5
 _MANY_ROWS = 500
 """From so many rows on scores hardly vary by chance: one null search and one simulation are enough."""
 
+_STOPPED = Status("stopped", "Stopped when asked to, with the best found so far. Run it again to let it finish.")
+
 _log = logging.getLogger("keyless")
 
 
@@ -110,6 +112,18 @@ class Settings:
         """What the pairwise search may spend, the rank held where it is given."""
         options = SearchOptions() if self.options is None else self.options
         return options if self.rank is None else replace(options, max_rank=self.rank)
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Options about the search that were set, as far as they are plain values."""
+        usual = {"shared": "auto", "scales": "auto", "method": "auto"}
+        asked = {name: getattr(self, name) for name in ("within", "shared", "strangers", "scales", "rank", "method")}
+        asked |= {"null_searches": self.null_searches, "max_time": self.max_time}
+        return {
+            name: list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+            for name, value in asked.items()
+            if value != usual.get(name) and isinstance(value, str | int | float | tuple | list | Mapping)
+        }
 
     @property
     def decisive(self) -> tuple[Any, ...]:
@@ -216,7 +230,7 @@ class Staircase:
                 for table, f in zip(self.given[1:], route.found, strict=True)
             },
             model=JointModel(route.model, self.scales, shared=linkable),
-            status=route.status,
+            status=_STOPPED if self.deadline.asked else route.status,
             choices=self.choices(route),
             starts=route.starts,
             seed=self.random_state,
@@ -448,6 +462,7 @@ class Staircase:
             "route": route.name,
             "refiner": self.settings.refiner,
             "missingness": self.settings.missingness,
+            "set": self.settings.plain,
             "rank": route.model.rank,
             "scales": {
                 name: dict(zip(table.columns, (scale.kind for scale in scales), strict=True))

@@ -19,6 +19,7 @@ from keyless.cli.options import (
     ReadingOptions,
     TableFiles,
     check_device,
+    command_line,
     configuration,
     from_file,
 )
@@ -84,6 +85,7 @@ def link(
     _check_places(out, report, given)
     options = configuration(tables, reading, linking, out=out, report=report, spreadsheet_safe=spreadsheet_safe)
     text = runs.to_toml(options, title="What `keyless link` was run with; `keyless link --config` reads it.")
+    command = command_line(options)
     with contextlib.ExitStack() as stack:
         unfinished = None
         if out is not None:
@@ -107,8 +109,8 @@ def link(
                 unfinished.keep(links)
             try:
                 runs.write_run(
-                    links, out, configuration=text, inputs=files, timings=watch.stages.timings, warnings=done.warnings,
-                    spreadsheet_safe=spreadsheet_safe,
+                    links, out, configuration=text, command=command, inputs=files, timings=watch.stages.timings,
+                    warnings=done.warnings, spreadsheet_safe=spreadsheet_safe,
                 )  # fmt: skip
             except Exception:
                 if not unfinished.empty:
@@ -117,7 +119,7 @@ def link(
             if not done.interrupted:
                 unfinished.remove()
         if report is not None:
-            runs.write_report(links, report)
+            runs.write_report(links, report, command=command)
         can_resume = done.interrupted and unfinished is not None and not unfinished.empty
     _tell(done, out=out, as_json=json, spreadsheet_safe=spreadsheet_safe)
     if can_resume:
@@ -204,7 +206,7 @@ def _tell(done: Linked, *, out: Path | None, as_json: bool, spreadsheet_safe: bo
     if as_json:
         more: dict[str, Any] = {"warnings": done.warnings, "interrupted": done.interrupted}
         if out is None:
-            more["matches"] = list(_match_records(done.links))
+            more["matches"] = runs.match_records(done.links)
         else:
             more["out"] = str(out)
         print_json(verdicts(done.links) | more)
@@ -215,18 +217,3 @@ def _tell(done: Linked, *, out: Path | None, as_json: bool, spreadsheet_safe: bo
         say(f"interrupted; the best so far {where}.")
     elif out is not None:
         say(f"the results are in {out}.")
-
-
-def _match_records(links: Links) -> Iterator[dict[str, Any]]:
-    for table in links.tables[1:]:
-        found = links.found[table.name]
-        for label, row, probability, margin in zip(
-            links.tables[0].row_ids, found.permutation, found.probability, found.margin, strict=True
-        ):
-            yield {
-                "reference_id": str(label),
-                "table": table.name,
-                "row_id": str(table.row_ids[row]) if row >= 0 else None,
-                "probability": probability,
-                "margin": margin,
-            }

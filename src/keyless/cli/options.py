@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -27,6 +28,7 @@ __all__ = [
     "Several",
     "TableFiles",
     "check_device",
+    "command_line",
     "configuration",
     "from_file",
     "shared_columns",
@@ -186,6 +188,28 @@ def configuration(tables: Sequence[Path], *groups: ReadingOptions | LinkingOptio
     for group in groups:
         named |= {field.name: getattr(group, field.name) for field in fields(group)}
     return {name.replace("_", "-"): _plain(value) for name, value in (named | more).items()}
+
+
+def command_line(options: Mapping[str, Any]) -> str:
+    """Return the words of `keyless link` that give options, those left out that are as they are unless given.
+
+    Args:
+        options: what `configuration` returns.
+
+    Example:
+        >>> command_line({"tables": ["clinic.csv", "my lab.csv"], "within": ["site"], "strangers": False, "seed": 0})
+        "keyless link clinic.csv 'my lab.csv' --within=site --no-strangers"
+    """
+    usual = configuration((), ReadingOptions(), LinkingOptions())
+    words = ["keyless", "link", *options["tables"]]
+    for name, value in options.items():
+        if name == "tables" or value is None or value == usual.get(name, False):
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            words += [f"--{name}={entry}" for entry in (value if isinstance(value, list) else [value])]
+    return shlex.join(words)
 
 
 def _plain(value: Any) -> Any:

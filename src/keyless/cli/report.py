@@ -30,7 +30,8 @@ def report(
     from keyless import runs
 
     place = run / "report.html" if out is None else out
-    runs.check_file(place)
+    if out is not None:
+        runs.check_file(out)
     found = runs.read_run(run)
-    runs.write_report(found.links, place, redact=redact)
+    runs.write_report(found.links, place, redact=redact, command=found.record.get("command"))
     say(f"the report is in {place}.")

@@ -27,14 +27,16 @@ LARGEST = 5_200_000
 
 
 def second_best(links: Links, name: str) -> tuple[IntArray, FloatArray]:
-    """Return for each reference row its likeliest partner other than its match, and how likely that is.
+    """Return for each reference row its likeliest alternative, and how likely that is.
+
+    That is another partner; where rows can be alone, for a row with a match it can also be that it has no partner.
 
     Args:
         links: the result.
         name: of the table.
 
     Returns:
-        The rows, −1 where there is no other, and the probabilities, 0 there.
+        The rows, −1 for no partner and where there is no alternative, and the probabilities, 0 where there is none.
     """
     coupling: Any = links.coupling(name)
     permutation = links.permutations[name]
@@ -58,6 +60,10 @@ def second_best(links: Links, name: str) -> tuple[IntArray, FloatArray]:
             likely[start : start + 1024] = part[np.arange(len(part)), chosen]
     nothing = ~(likely > 0)
     best[nothing], likely[nothing] = -1, 0.0
+    if (permutation < 0).any():
+        alone = 1 - np.asarray(coupling.sum(axis=1), dtype=np.float64).ravel()
+        alone[permutation < 0] = 0.0
+        best, likely = np.where(alone > likely, -1, best), np.maximum(alone, likely)
     return best, likely
 
 
@@ -168,7 +174,7 @@ def _first(links: Links, columns: dict[str, Any], chosen: IntArray) -> str:
     names, lines = list(links.found), []
     for k in chosen:
         table = links.tables[1 + int(columns["table"][k])]
-        match, other = int(columns["match"][k]), int(columns["other"][k])
+        match, other, likely = int(columns["match"][k]), int(columns["other"][k]), float(columns["likely"][k])
         cells = [f'<th scope="row">{label(links.tables[0].row_ids[int(columns["row"][k])])}</th>']
         if len(names) > 1:
             cells.append(f"<td>{label(table.name)}</td>")
@@ -176,11 +182,15 @@ def _first(links: Links, columns: dict[str, Any], chosen: IntArray) -> str:
             f"<td>{label(table.row_ids[match])}</td>" if match >= 0 else '<td class="none">no partner</td>',
             f'<td class="n p">{_number(columns["probability"][k], ".4f")}</td>',
             f'<td class="n">{_number(columns["margin"][k], ".1f")}</td>',
-            f"<td>{label(table.row_ids[other])}</td>" if other >= 0 else '<td class="none">none</td>',
-            f'<td class="n">{_number(columns["likely"][k], ".4f")}</td>' if other >= 0 else "<td></td>",
+            f"<td>{label(table.row_ids[other])}</td>" if other >= 0 else f'<td class="none">{_alone(likely)}</td>',
+            f'<td class="n">{_number(likely, ".4f")}</td>' if likely else "<td></td>",
         ]
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return "\n".join(lines)
+
+
+def _alone(likely: float) -> str:
+    return "no partner" if likely else "none"
 
 
 def _number(value: float, form: str) -> str:

@@ -111,8 +111,9 @@
     made.append(stated);
     made.append(cell("td", "n", data.margin[k] === null ? "–" : (data.margin[k] / 10).toFixed(1)));
     const has = data.other[k] >= 0;
-    made.append(has ? cell("td", "", isolated(other(k))) : cell("td", "none", "none"));
-    made.append(cell("td", "n", has && data.likely[k] !== null ? (data.likely[k] / 1e4).toFixed(4) : ""));
+    const likely = data.likely[k];
+    made.append(has ? cell("td", "", isolated(other(k))) : cell("td", "none", likely ? "no partner" : "none"));
+    made.append(cell("td", "n", has || likely ? (likely / 1e4).toFixed(4) : ""));
     return made;
   };
 

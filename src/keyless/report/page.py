@@ -28,7 +28,7 @@ _ADVICE = {
 _SIGNS = {"linked": "✓ Linked", "uncertain": "? Uncertain", "unlinkable": "✕ Not linkable"}
 
 
-def render(links: Links, *, redact: bool = False, made: str | None = None) -> str:
+def render(links: Links, *, redact: bool = False, made: str | None = None, command: str | None = None) -> str:
     """Return the report of a result as one HTML document that needs nothing else: no network, no other file.
 
     The same result gives the same text.
@@ -37,6 +37,7 @@ def render(links: Links, *, redact: bool = False, made: str | None = None) -> st
         links: the result.
         redact: leave out ids, cell values and the match table, for sharing; names of tables and columns stay.
         made: when it was made, as text; None leaves the line out.
+        command: the command line that repeats the run; None: the page shows a call from Python.
     """
     parts = files("keyless.report")
     style, script = (parts.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
@@ -46,7 +47,7 @@ def render(links: Links, *, redact: bool = False, made: str | None = None) -> st
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
         "form-action 'none'"
     )
-    writer = Writer(links, redact=redact, numbers=count(1))
+    writer = Writer(links, redact=redact, numbers=count(1), command=command)
     sections = [(anchor, short, made_section) for anchor, short, make in SECTIONS if (made_section := make(writer))]
     verdict = links.evidence.verdict
     title = f"{_SIGNS[verdict][2:]}: {', '.join(table.name for table in links.tables)}"

@@ -32,11 +32,13 @@ class Writer:
         links: the result.
         redact: whether ids and cell values are left out.
         numbers: numbers of the figures.
+        command: the command line that repeats the run, where it is known.
     """
 
     links: Links
     redact: bool
     numbers: Iterator[int]
+    command: str | None = None
 
     def figure(self, ax: Any, kind: str, note: str = "", more: str = "") -> str:
         """Return a plot with the next number."""
@@ -344,10 +346,8 @@ def left_out(writer: Writer) -> str:
 def reproduce(writer: Writer) -> str:
     """How can this be repeated?"""
     links = writer.links
-    names = [one_line(table.name) for table in links.tables]
-    tables = ", ".join(f"{name!r}: {_variable(name, k)}" for k, name in enumerate(names))
-    seed = "" if links.seed is None else f", random_state={links.seed}"
-    code = f"import keyless\n\nlinks = keyless.link({{{tables}}}{seed})\npage = keyless.report.render(links)\n"
+    # Paths and texts on a command line can tell more than names.
+    code = _python_call(writer) if writer.command is None or writer.redact else f"{writer.command}\n"
     lines = [[text(key), text(value)] for key, value in _plain_choices(links.choices, redact=writer.redact)]
     chosen = rows(("setting", "value"), lines, caption="What was set and chosen") if lines else ""
     return section(
@@ -362,6 +362,27 @@ def reproduce(writer: Writer) -> str:
     )
 
 
+def _python_call(writer: Writer) -> str:
+    """Return the call of `keyless.link` with the tables and with the options that a result knows were set."""
+    links, choices = writer.links, writer.links.choices
+    tables = ", ".join(
+        f"{one_line(table.name)!r}: "
+        + (_variable(one_line(table.name), k) if table.source is None or writer.redact else repr(table.source))
+        for k, table in enumerate(links.tables)
+    )
+    asked = {} if writer.redact else choices.get("set", {})
+    options = {
+        "known_pairs": "known_pairs" if choices.get("known_pairs") else None,
+        "forbid": "forbid" if choices.get("forbidden_pairs") else None,
+        "missingness": "True" if choices.get("missingness") else None,
+        "refiner": repr(choices["refiner"]) if choices.get("refiner", "likelihood") != "likelihood" else None,
+        **{one_line(name): one_line(repr(value)) for name, value in asked.items()},
+        "random_state": None if links.seed is None else str(links.seed),
+    }
+    given = "".join(f", {name}={value}" for name, value in options.items() if value is not None)
+    return f"import keyless\n\nlinks = keyless.link({{{tables}}}{given})\npage = keyless.report.render(links)\n"
+
+
 def _variable(name: str, number: int) -> str:
     return name if name.isidentifier() and name.isascii() else f"table{number}"
 
@@ -369,7 +390,7 @@ def _variable(name: str, number: int) -> str:
 def _plain_choices(choices: Mapping[str, Any], *, redact: bool) -> Iterator[tuple[str, str]]:
     """Yield the choices that are not told elsewhere; of a page for sharing, numbers and our own words only."""
     for key, value in choices.items():
-        if key in ("scales", "left_out", "uses"):
+        if key in ("scales", "left_out", "uses", "set"):
             continue
         if redact and not (isinstance(value, bool | int | float) or key in ("route", "method")):
             continue

@@ -19,19 +19,21 @@ import keyless
 from keyless.links import Links, load
 from keyless.runs.cells import file_names, spreadsheet_safe_frame
 from keyless.runs.configuration import Fingerprint
-from keyless.runs.folder import FORMAT, RECORD, VERSION, files_in, read_record, replace_folder
+from keyless.runs.folder import FORMAT, RECORD, VERSION, files_in, read_record, replace_folder, write_file
 from keyless.tables import Table
 
 __all__ = [
     "CONFIGURATION",
     "RESULT",
     "Run",
+    "match_records",
     "matches_text",
     "plain",
     "read_run",
-    "rendered",
     "typed",
+    "with_ids",
     "write_parquet",
+    "write_report",
     "write_run",
 ]
 
@@ -59,6 +61,7 @@ def write_run(
     folder: str | Path,
     *,
     configuration: str = "",
+    command: str | None = None,
     inputs: Sequence[Fingerprint] = (),
     timings: Mapping[str, float] | None = None,
     warnings: Sequence[str] = (),
@@ -74,6 +77,7 @@ def write_run(
         links: the result.
         folder: where to write: free, an empty folder, or an earlier run with nothing else in it.
         configuration: the content of `config.toml`.
+        command: the command line that repeats the run.
         inputs: what identifies the input files.
         timings: seconds per stage.
         warnings: what the reader of the result must know.
@@ -82,21 +86,22 @@ def write_run(
 
     def fill(fresh: Path) -> None:
         safe, ids = file_names(table.name for table in links.tables), links.tables[0].row_ids
-        _write_csv(_matches(links), fresh / "matches.csv", safely=spreadsheet_safe)
+        _csv(_matches(links), fresh / "matches.csv", safely=spreadsheet_safe)
         joined = with_ids(_pandas(links.joined()), ids)
-        _write_csv(joined, fresh / "joined.csv", safely=spreadsheet_safe)
+        _csv(joined, fresh / "joined.csv", safely=spreadsheet_safe)
         write_parquet(typed(joined, links.tables), fresh / "joined.parquet")
         (fresh / "completed").mkdir()
         for table in links.tables:
             completed = _pandas(links.completed[table.name], columns=table.all_columns)
             filled = _filled(links, table)
             base = fresh / "completed" / safe[table.name]
-            _write_csv(with_ids(completed, ids), base.with_name(f"{base.name}.csv"), safely=spreadsheet_safe)
-            _write_csv(with_ids(filled, ids), base.with_name(f"{base.name}.filled.csv"), safely=spreadsheet_safe)
+            _csv(with_ids(completed, ids), base.with_name(f"{base.name}.csv"), safely=spreadsheet_safe)
+            _csv(with_ids(filled, ids), base.with_name(f"{base.name}.filled.csv"), safely=spreadsheet_safe)
         links.save(fresh / RESULT)
         (fresh / CONFIGURATION).write_text(configuration, encoding="utf-8", newline="\n")
-        (fresh / REPORT).write_text(rendered(links), encoding="utf-8", newline="\n")
+        (fresh / REPORT).write_text(_rendered(links, command=command), encoding="utf-8", newline="\n")
         record = _record(links, safe) | {
+            "command": command,
             "inputs": [{"file": known.file, "size": known.size, "sha256": known.sha256} for known in inputs],
             "timings": dict(timings or {}),
             "warnings": list(warnings),
@@ -119,27 +124,22 @@ def read_run(folder: str | Path) -> Run:
     return Run(folder, load(folder / RESULT), record)
 
 
-def rendered(links: Links, *, redact: bool = False) -> str:
-    """Return the report as one page of HTML.
-
-    Args:
-        links: the result.
-        redact: leave out ids and values.
-    """
+def _rendered(links: Links, *, redact: bool = False, command: str | None = None) -> str:
     from keyless.report import render  # noqa: PLC0415 — it brings matplotlib, which only a report needs
 
-    return render(links, redact=redact)
+    return render(links, redact=redact, command=command)
 
 
-def write_report(links: Links, path: Path, *, redact: bool = False) -> None:
+def write_report(links: Links, path: Path, *, redact: bool = False, command: str | None = None) -> None:
     """Write the report to a file, which is replaced in one step.
 
     Args:
         links: the result.
         path: where.
         redact: leave out ids and values.
+        command: the command line that repeats the run.
     """
-    page = rendered(links, redact=redact)
+    page = _rendered(links, redact=redact, command=command)
     write_file(path, lambda fresh: fresh.write_text(page, encoding="utf-8", newline="\n"))
 
 
@@ -150,8 +150,7 @@ def matches_text(links: Links, *, spreadsheet_safe: bool = False) -> str:
         links: the result.
         spreadsheet_safe: put a `'` before text cells that a spreadsheet would run as a formula.
     """
-    frame = _matches(links)
-    return (spreadsheet_safe_frame(frame) if spreadsheet_safe else frame).to_csv(index=False, lineterminator="\n")
+    return _csv(_matches(links), None, safely=spreadsheet_safe) or ""
 
 
 def plain(value: Any) -> Any:
@@ -196,23 +195,30 @@ def _record(links: Links, safe: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _matches(links: Links) -> pd.DataFrame:
-    """The matches with ids as text, exactly as given; empty where there is no partner."""
-    parts = []
-    for table in links.tables[1:]:
-        found = links.found[table.name]
-        parts.append(
-            pd.DataFrame(
-                {
-                    "reference_id": [str(label) for label in links.tables[0].row_ids],
-                    "table": table.name,
-                    "row_id": [str(table.row_ids[row]) if row >= 0 else "" for row in found.permutation],
-                    "probability": found.probability,
-                    "margin": found.margin,
-                }
-            )
+def match_records(links: Links) -> list[dict[str, Any]]:
+    """Return the lines of `matches.csv`: ids as text, exactly as given; None where there is no partner.
+
+    Args:
+        links: the result.
+    """
+    reference, *others = links.tables
+    return [
+        {
+            "reference_id": str(label),
+            "table": table.name,
+            "row_id": str(table.row_ids[row]) if row >= 0 else None,
+            "probability": probability,
+            "margin": margin,
+        }
+        for table, found in ((table, links.found[table.name]) for table in others)
+        for label, row, probability, margin in zip(
+            reference.row_ids, found.permutation, found.probability, found.margin, strict=True
         )
-    return pd.concat(parts, ignore_index=True)
+    ]
+
+
+def _matches(links: Links) -> pd.DataFrame:
+    return pd.DataFrame(match_records(links))
 
 
 def with_ids(frame: pd.DataFrame, ids: Sequence[Any], *, name: str = "reference_id") -> pd.DataFrame:
@@ -245,9 +251,11 @@ def _pandas(frame: Any, *, columns: Sequence[Any] = ()) -> pd.DataFrame:
     return native
 
 
-def _write_csv(frame: pd.DataFrame, path: Path, *, safely: bool) -> None:
+def _csv(frame: pd.DataFrame, path: Path | None, *, safely: bool) -> str | None:
+    """Write a frame, or return it as text where there is no path."""
     safe = spreadsheet_safe_frame(frame) if safely else frame
-    safe.to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
+    text: str | None = safe.to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
+    return text
 
 
 def typed(frame: pd.DataFrame, tables: Sequence[Table]) -> pd.DataFrame:
