@@ -27,7 +27,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch
 from matplotlib.ticker import PercentFormatter
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import keyless
 from keyless import plots
@@ -369,7 +369,7 @@ def frames() -> Drawn:
     offsets.plot(joint[0][:, nearest], same[:, nearest], "o", color=BLUE, markersize=5, label="the joint model's frame")
     _finish(offsets, "where two tables put the same entity", "its place by the first table", "second minus first",
             grid="both")  # fmt: skip
-    offsets.set_ylim(bottom=float(min(gap.min(), same[:, nearest].min())) - 0.15)
+    offsets.set_ylim(bottom=float(min(gap.min(), same[:, nearest].min())) - 0.25)
     _legend(offsets, loc="lower left")
     return figure, {
         "frames, partners": f"{made} of {here.sum()} partners",
@@ -424,7 +424,8 @@ def evidence() -> Drawn:
     ax.set_xlim(0, 1.3 * max(one.score for one in found.values()))
     for place, one in enumerate(reversed(found.values())):
         ax.annotate(one.verdict, (max(one.score, one.needed) + 0.25, place), va="center", fontsize=10, color=INK)
-    ax.get_legend().remove()
+    if (legend := ax.get_legend()) is not None:
+        legend.remove()
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3, **_LEGEND)
     truth = example(MUCH).truth["lab"]
     noisy = right(_linked(example(MUCH).tables).permutations["lab"], truth)
@@ -511,6 +512,10 @@ def remedies(known: int = 20, groups: int = 10) -> Drawn:
             verdicts[name].append(links.evidence.verdict)
             _say(f"  seed {seed}, {name}: {shares[name][-1]:.0%} right, {verdicts[name][-1]}")
     means = {name: float(np.mean(values)) for name, values in shares.items()}
+    counted = {
+        name: ", ".join(f"{said.count(verdict)} {verdict}" for verdict in sorted(set(said)))
+        for name, said in verdicts.items()
+    }
     figure = _figure(
         f"Tables too noisy to link: {100 * means[names[0]]:.0f}% right as they are, "
         f"{100 * means[names[-1]]:.0f}% inside {groups} groups", 8.6, 2.7,
@@ -520,47 +525,43 @@ def remedies(known: int = 20, groups: int = 10) -> Drawn:
     ax.barh(places, list(means.values()), height=0.55, color=COLOURS[5], edgecolor="none")
     for place, name in zip(places, names, strict=True):
         ax.plot(shares[name], np.full(len(SEEDS), place), "o", color=BLUE, markersize=6)
-        counted = [f"{verdicts[name].count(v)} {v}" for v in dict.fromkeys(sorted(verdicts[name]))]
-        ax.annotate(", ".join(counted), (1.02, place), va="center", fontsize=9, color=INK, annotation_clip=False)
+        ax.annotate(counted[name], (1.02, place), va="center", fontsize=9, color=INK, annotation_clip=False)
     ax.set_yticks(places, names)
     ax.set_xlim(0, 1)
     ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     _finish(ax, "", f"share of rows right (known pairs not counted); dots: seeds {SEEDS[0]} to {SEEDS[-1]}", grid="x")
-    return figure, {f"remedies, {name}": f"{100 * mean:.0f}%" for name, mean in means.items()}
+    stated = {f"remedies, {name}": f"{100 * mean:.0f}%" for name, mean in means.items()}
+    return figure, stated | {"remedies, verdict inside groups": f"inside groups: {counted[names[-1]]}"}
 
 
-def limits() -> Drawn:
-    """Rows on an even ring, which can be turned, and twins: neither can be told apart from the numbers."""
-    rng = np.random.default_rng(SEED)
+def limits(arms: int = 5) -> Drawn:
+    """A pinwheel, which can be turned, and twins: neither can be told apart from the numbers."""
+    wheels = [_shuffled(_pinwheel(arms, seed), 0.02, seed) for seed in range(5)]
+    wrong = sum(right(links.permutations["lab"], truth) == 0 for links, truth in wheels)
+    called = sum(links.evidence.verdict == "linked" for links, _ in wheels)
+    told, told_truth = _shuffled(_pinwheel(arms, 0), 0.02, 0, known=3)
+    turned, truth = wheels[0]
     angle = np.linspace(0, 2 * np.pi, 100, endpoint=False)
-    ring = np.sqrt(2) * np.column_stack([np.cos(angle), np.sin(angle)])
-    latent = rng.normal(size=(90, RANK))
-    cases = {"ring": ring, "twins": np.vstack([latent, latent[:10]])}
-    found = {}
-    for name, entities in cases.items():
-        loadings = rng.normal(size=(entities.shape[1], 35))
-        values = entities @ loadings + (0.02 if name == "ring" else 0.3) * rng.normal(size=(100, 35))
-        order = rng.permutation(100)
-        links = keyless.link({"clinic": values[:, :20], "lab": values[order, 20:]}, random_state=SEED)
-        found[name] = links, np.argsort(order)
-    (turned, truth), (twins, partner) = found["ring"], found["twins"]
-    # Where the partner that was found stands on the ring.
-    place = np.argsort(truth)[turned.permutations["lab"]]
+    ring, ring_truth = _shuffled(np.column_stack([np.cos(angle), np.sin(angle)]), 0.02, SEED)
+    latent = np.random.default_rng(SEED).normal(size=(90, RANK))
+    twins, partner = _shuffled(np.vstack([latent, latent[:10]]), 0.3, SEED)
     alike = np.r_[0:10, 90:100]
     correct = twins.permutations["lab"] == partner
     probability = twins.found["lab"].probability
 
     figure = _figure(
-        f"An even ring is called {turned.evidence.verdict}, wrongly; twins are confused, and said to be unsure",
-        8.6,
-        3.2,
-    )
-    circle, pairs = figure.subplots(1, 2)
-    circle.plot([0, 99], [0, 99], color=MUTED, linestyle="--", linewidth=1.2, label="the truth")
-    circle.plot(np.arange(100), place, "o", color=ORANGE, markersize=4, label="found")
-    on_ring = right(turned.permutations["lab"], truth)
-    _finish(circle, f"an even ring: {on_ring} of 100 right", "place on the ring", "place of the partner", grid="both")
-    _legend(circle, loc="best")
+        f"A pinwheel is turned and still called {turned.evidence.verdict}; twins are swapped, at times without warning",
+        8.6, 3.2,
+    )  # fmt: skip
+    wheel, pairs = figure.subplots(1, 2)
+    wheel.plot([0, 99], [0, 99], color=MUTED, linestyle="--", linewidth=1.2, label="the truth")
+    # Where the partner that was found stands on the wheel.
+    wheel.plot(np.arange(100), np.argsort(truth)[turned.permutations["lab"]], "o", color=ORANGE, markersize=4,
+               label="found")  # fmt: skip
+    of_wheel = right(turned.permutations["lab"], truth)
+    _finish(wheel, f"a pinwheel of {arms} equal arms: {of_wheel} of 100 right", "row, arm by arm", "row of the partner",
+            grid="both")  # fmt: skip
+    _legend(wheel, loc="lower right")
     for rows, colour, marker, name in (
         (np.setdiff1d(np.arange(100), alike), BLUE, "o", "80 others"), (alike, ORANGE, "^", "twins"),
     ):  # fmt: skip
@@ -571,26 +572,37 @@ def limits() -> Drawn:
     pairs.set_ylim(-0.5, 1.5)
     pairs.set_xlim(0, 1.02)
     pairs.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    _finish(
-        pairs, f"10 pairs of twins: {int(correct[alike].sum())} of {len(alike)} right", "stated probability", grid="x"
-    )
+    count = int(correct[alike].sum())
+    _finish(pairs, f"10 pairs of twins: {count} of {len(alike)} right", "stated probability", grid="x")
     _legend(pairs, loc="center left")
     return figure, {
-        "ring": f"{on_ring} of 100 rows right, {turned.evidence.verdict}",
-        "twins": f"{int(correct[alike].sum())} of {len(alike)} twins",
+        "pinwheel": f"every row is wrong in {wrong} of {len(wheels)} data sets",
+        "pinwheel, called": f"{called} of them are called linked",
+        "pinwheel, known pairs": f"all {right(told.permutations['lab'], told_truth)} rows are right",
+        "ring": f"{right(ring.permutations['lab'], ring_truth)} of 100 rows right, {ring.evidence.verdict}",
+        "twins": f"{count} of {len(alike)} twins",
         "twins, stated": f"{probability[alike].sum():.0f} expected",
-        "others": f"{int(correct.sum() - correct[alike].sum())} of the {100 - len(alike)} others",
-        "ring, known pairs": f"{_ring_with_pairs(found['ring'][0], truth)} rows are right",
+        "others": f"{int(correct.sum()) - count} of the {100 - len(alike)} others",
         "squares": _squares(),
     }
 
 
-def _ring_with_pairs(links: keyless.Links, truth: Any, known: int = 3) -> int:
-    """Count the right rows of a ring of which some pairs are known."""
-    tables = {table.name: table.block.values for table in links.tables}
-    pairs = [(row, int(truth[row])) for row in range(0, 100, 33)][:known]
-    found = keyless.link(tables, known_pairs=pairs, random_state=SEED)
-    return right(found.permutations["lab"], truth)
+def _pinwheel(arms: int, seed: int) -> Any:
+    """Return 100 entities with two factors that a turn by one arm leaves as they are; no mirror does."""
+    arm = np.random.default_rng([seed, 1]).normal(size=(100 // arms, 2))
+    angles = 2 * np.pi * np.arange(arms) / arms
+    return np.vstack([arm @ np.array([[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]]) for a in angles])
+
+
+def _shuffled(entities: Any, noise: float, seed: int, *, known: int = 0) -> tuple[keyless.Links, Any]:
+    """Show entities in two tables, shuffle the second, link them; return the links and the truth."""
+    rng = np.random.default_rng(seed)
+    values = entities @ rng.normal(size=(entities.shape[1], 35)) + noise * rng.normal(size=(100, 35))
+    order = rng.permutation(100)
+    truth = np.argsort(order)
+    pairs = [(row, int(truth[row])) for row in (0, 33, 66)[:known]]
+    tables = {"clinic": values[:, :20], "lab": values[order, 20:]}
+    return keyless.link(tables, known_pairs=pairs or None, random_state=seed), truth
 
 
 def _squares() -> str:
@@ -650,7 +662,7 @@ def _figure(title: str, width: float, height: float) -> Figure:
     return figure
 
 
-def _finish(ax: Axes, title: str, xlabel: str, ylabel: str = "", *, grid: str = "") -> None:
+def _finish(ax: Axes, title: str, xlabel: str, ylabel: str = "", *, grid: Any = "") -> None:
     ax.set_title(title, loc="left", fontsize=9.5, color=INK)
     ax.set_xlabel(xlabel, fontsize=9, color=INK)
     if ylabel:
@@ -664,7 +676,7 @@ def _finish(ax: Axes, title: str, xlabel: str, ylabel: str = "", *, grid: str = 
         ax.grid(True, axis=grid, color=GRID, linewidth=0.8)
 
 
-def _legend(ax: Axes, *, loc: str = "best") -> None:
+def _legend(ax: Axes, *, loc: Any = "best") -> None:
     ax.legend(loc=loc, **_LEGEND)
 
 
@@ -700,8 +712,8 @@ def main() -> None:
         stated[name] = draw(name, FOLDER)
         for key, value in stated[name].items():
             _say(f"{key}: {value}")
-    kept = {name: stated[name] for name in PICTURES if name in stated}
-    FIGURES.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
+        kept = {name: stated[name] for name in PICTURES if name in stated}
+        FIGURES.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":
