@@ -223,6 +223,16 @@ def test_a_mirror_image_of_an_ordinary_link_is_worse():
     assert mirrored_share(*sides) < 0.7
 
 
+@pytest.mark.parametrize("spokes", [3, 4, 5])
+def test_a_wheel_looks_the_same_from_every_spoke(spokes):
+    rng = np.random.default_rng(6)
+    turns = np.exp(2j * np.pi * np.arange(spokes) / spokes)
+    points = ((rng.normal(size=30) + 1j * rng.normal(size=30))[:, None] * turns).ravel()
+    latents = np.column_stack([points.real, points.imag])
+    sides = [whitened(latents + 0.005 * rng.normal(size=latents.shape)) for _ in range(2)]
+    assert mirrored_share(*sides) > 0.9
+
+
 def test_a_symmetric_cloud_is_its_own_mirror_image():
     rng = np.random.default_rng(5)
     half = rng.normal(size=(50, 4))

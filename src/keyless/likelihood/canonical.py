@@ -12,7 +12,9 @@ nothing to keep or to mix.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -303,7 +305,8 @@ def mirrored_share(reference: FloatArray, table: FloatArray, *, leading: int = 8
 
     A table whose rows come in mirror images fits equally well when a direction is turned around: then nothing in the
     numbers tells which correspondence is the right one. Every leading pair of directions is turned, and all at once;
-    mirror images that match most rows as before do not count.
+    so are the planes of the first three by a sixth to a third of a circle, as of a wheel with three to six spokes.
+    Images that match most rows as before do not count.
 
     Args:
         reference: whitened factors of the matched rows of the reference.
@@ -317,13 +320,27 @@ def mirrored_share(reference: FloatArray, table: FloatArray, *, leading: int = 8
     rows = np.arange(len(far))
     left, rho, right = np.linalg.svd(cross_covariance(reference, table, rows), full_matrices=False)
     own = cross_fit(reference, table, rows).information
-    turns = [np.where(rows[: len(rho)] == k, -1.0, 1.0) for k in range(min(leading, len(rho)))] + [-np.ones(len(rho))]
     best = 0.0
-    for turn in turns:
-        found = hardened(reference, table, ((left * (rho * turn)) @ right).astype(reference.dtype))
+    for turn in _turns(len(rho), leading):
+        found = hardened(reference, table, ((left * rho) @ turn @ right).astype(reference.dtype))
         if np.mean(found.permutation != rows) > 0.5:
             best = max(best, found.score)
     return best / own if own > 0 else 1.0
+
+
+def _turns(size: int, leading: int) -> Iterator[FloatArray]:
+    """Yield the reflections and rotations under which symmetric clouds of points look the same."""
+    yield -np.eye(size)
+    for k in range(min(leading, size)):
+        turn = np.eye(size)
+        turn[k, k] = -1.0
+        yield turn
+    for first, second in combinations(range(min(3, size)), 2):
+        for spokes in (3, 4, 5, 6):
+            cosine, sine = np.cos(2 * np.pi / spokes), np.sin(2 * np.pi / spokes)
+            turn = np.eye(size)
+            turn[np.ix_((first, second), (first, second))] = [[cosine, -sine], [sine, cosine]]
+            yield turn
 
 
 @dataclass(frozen=True, eq=False)
