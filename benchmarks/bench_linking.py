@@ -198,7 +198,6 @@ def calibration(data_sets: int, first_seed: int) -> list[dict[str, Any]]:
         "noise 1.5": {"noise": 1.5},
         "noise 1, complete": {"noise": 1.0, "observed": 1.0, "column_counts": (30, 25)},
         "noise 0.5, 40% observed": {"noise": 0.5, "observed": 0.4},
-        "n=300, noise 1.5": {"n_rows": 300, "noise": 1.5},
     }
     rows = []
     for name, case in settings.items():

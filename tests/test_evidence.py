@@ -239,3 +239,12 @@ def test_a_symmetric_cloud_is_its_own_mirror_image():
     latents = np.concatenate([half, -half])
     sides = [whitened(latents + 0.02 * rng.normal(size=latents.shape)) for _ in range(2)]
     assert mirrored_share(*sides) > 0.9
+
+
+def test_groups_rule_mirror_images_out():
+    rng = np.random.default_rng(5)
+    half = rng.normal(size=(50, 4))
+    latents = np.concatenate([half, -half])
+    sides = [whitened(latents + 0.02 * rng.normal(size=latents.shape)) for _ in range(2)]
+    half_of = np.arange(100) // 50
+    assert mirrored_share(*sides, allowed=half_of[:, None] == half_of) < 0.5

@@ -124,7 +124,7 @@ def judge(
     evidence = Evidence(
         "uncertain", link.score, nulls, _needed(permutation, allowed), _sharpness(held_out, permutation, allowed),
         link.agreement,
-        0.0 if known else _mirrored(reference.scores, table.scores, permutation),
+        0.0 if known else _mirrored(reference.scores, table.scores, permutation, allowed),
     )  # fmt: skip
     return replace(evidence, verdict=_verdict(evidence, settled=link.settled))
 
@@ -179,7 +179,8 @@ def judge_joint(
         allowed = ratios > FORBIDDEN
         choices = allowed.sum(axis=1 if ratios.shape[0] <= ratios.shape[1] else 0)
         share = rows.size / min(ratios.shape)
-        mirrored = 0.0 if constraints is not None and constraints.known else _mirrored(latents[0], theirs, permutation)
+        told = constraints is not None and bool(constraints.known)
+        mirrored = 0.0 if told else _mirrored(latents[0], theirs, permutation, None if allowed.all() else allowed)
         evidence = Evidence(
             "uncertain",
             held_out_score(unseen, rows, permutation[rows]),
@@ -251,12 +252,13 @@ def _needed(permutation: IntArray, allowed: BoolArray | None) -> float:
     return float(np.mean(np.log(np.maximum(allowed.sum(axis=1), 1))))
 
 
-def _mirrored(reference: FloatArray, table: FloatArray, permutation: IntArray) -> float:
+def _mirrored(reference: FloatArray, table: FloatArray, permutation: IntArray, allowed: BoolArray | None) -> float:
     """`mirrored_share` of the matched rows, given any factors of all rows; 0 where there are too few to tell."""
     rows = np.flatnonzero(permutation >= 0)
     if len(rows) < 2 * max(reference.shape[1], table.shape[1]):
         return 0.0
-    return mirrored_share(whitened(reference[rows]), whitened(table[permutation[rows]]))
+    pairs = None if allowed is None else allowed[np.ix_(rows, permutation[rows])]
+    return mirrored_share(whitened(reference[rows]), whitened(table[permutation[rows]]), allowed=pairs)
 
 
 def _sharpness(log_ratios: FloatArray, permutation: IntArray, allowed: BoolArray | None) -> float:

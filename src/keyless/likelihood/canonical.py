@@ -300,7 +300,14 @@ def hardened(
     return Candidate(permutation, soft, hard, held_out.information, held_out.match_ratios(permutation), origin)
 
 
-def mirrored_share(reference: FloatArray, table: FloatArray, *, leading: int = 8, outermost: int = 400) -> float:
+def mirrored_share(
+    reference: FloatArray,
+    table: FloatArray,
+    *,
+    allowed: BoolArray | None = None,
+    leading: int = 8,
+    outermost: int = 400,
+) -> float:
     """Return the information of the best mirror image of a correspondence, as a share of its own.
 
     A table whose rows come in mirror images fits equally well when a direction is turned around: then nothing in the
@@ -311,18 +318,20 @@ def mirrored_share(reference: FloatArray, table: FloatArray, *, leading: int = 8
     Args:
         reference: whitened factors of the matched rows of the reference.
         table: those of their partners, in the same order.
+        allowed: which pairs of them may be matched; None: all.
         leading: how many pairs of directions are turned.
         outermost: of more rows than this only those farthest from the middle are looked at; mirror images of a row are
             as far out as it is.
     """
     far = np.argsort(-np.sum(reference**2, axis=1), kind="stable")[:outermost]
     reference, table = (whole[far] - whole[far].mean(axis=0) for whole in (reference, table))
+    allowed = None if allowed is None else allowed[np.ix_(far, far)]
     rows = np.arange(len(far))
     left, rho, right = np.linalg.svd(cross_covariance(reference, table, rows), full_matrices=False)
     own = cross_fit(reference, table, rows).information
     best = 0.0
     for turn in _turns(len(rho), leading):
-        found = hardened(reference, table, ((left * rho) @ turn @ right).astype(reference.dtype))
+        found = hardened(reference, table, ((left * rho) @ turn @ right).astype(reference.dtype), allowed=allowed)
         if np.mean(found.permutation != rows) > 0.5:
             best = max(best, found.score)
     return best / own if own > 0 else 1.0
