@@ -3,6 +3,7 @@
 from dataclasses import fields, is_dataclass
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import keyless
@@ -113,6 +114,29 @@ def test_a_fingerprint_differs_when_anything_does():
     prints = {fingerprint(parts) for parts in ([table], [table.T], [table, None], [table + 1], [table.astype("f4")])}
     assert len(prints) == 5
     assert fingerprint([table, "a"]) == fingerprint([table.copy(), "a"])
+
+
+def test_every_pair_that_is_ruled_out_counts(tables, tmp_path):
+    """Frames so long that their text is cut short differ in one pair in the middle."""
+    pairs = pd.DataFrame([(row, (row + shift) % 40) for row in range(40) for shift in (1, 2, 3)])
+    other = pairs.copy()
+    other.iloc[60] = (20, 37)
+    assert repr(pairs) == repr(other)
+    searched = []
+    for forbid in (pairs, other):
+        stages = []
+        keyless.link(
+            tables,
+            forbid=forbid,
+            method="joint",
+            checkpoint=tmp_path,
+            callback=lambda stage, *_, stages=stages: stages.append(stage),
+            null_searches=1,
+            random_state=0,
+            max_time=10,
+        )
+        searched.append("starts" in stages)
+    assert searched == [True, True]
 
 
 @pytest.mark.parametrize("method", ["joint", "pairs"])

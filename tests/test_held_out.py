@@ -10,7 +10,7 @@ from keyless.embedding.scales import scale_table
 from keyless.joint import held_out, link_tables
 from keyless.joint.clusters import Cluster, Collection, realign, rest_and_own
 from keyless.joint.held_out import held_out_log_ratios, held_out_score
-from keyless.joint.simulation import simulated_matches
+from keyless.joint.simulation import Simulation
 
 
 def scored(tables):
@@ -133,7 +133,7 @@ def test_simulations_of_an_easy_link_are_linked(overlap):
     made = make_shuffled_tables((50, 45), (14, 12), rank=3, noise=0.1, overlap=overlap, random_state=2)
     scores = scored(made.tables)
     link = link_tables(scores)
-    simulated = simulated_matches(scores, link, seed=0)
+    simulated = Simulation(scores, link).run(seed=0)
     ((stated, right),) = simulated.matches
     assert stated.shape == right.shape == (50,)
     assert right.mean() > 0.95
@@ -146,7 +146,7 @@ def test_a_simulation_keeps_what_is_missing():
     made = make_shuffled_tables(40, (12, 10), rank=2, noise=0.2, observed=0.6, random_state=3)
     scores = scored(made.tables)
     link = link_tables(scores)
-    ((_, right),) = simulated_matches(scores, link, seed=1).matches
+    ((_, right),) = Simulation(scores, link).run(seed=1).matches
     assert right.mean() > 0.8
     assert information(link.model.columns(slice(0, 12)), *scores[0]).precision.shape == (40, 2, 2)
 

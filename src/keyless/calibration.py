@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from keyless.constraints import Constraints
 from keyless.embedding.factors import whitened
 from keyless.joint import JointLink
-from keyless.joint.simulation import simulated_matches
+from keyless.joint.simulation import Simulation
 from keyless.likelihood.canonical import Matcher, cross_covariance, fit_model, hardened
 from keyless.progress import Deadline, is_late
 from keyless.search.options import one_thread
@@ -113,11 +113,13 @@ def calibrate_joint(
         deadline: after which nothing more is simulated; without any, stated probabilities are taken as they are.
     """
     runs: list[list[tuple[FloatArray, BoolArray]]] = [[] for _ in tables[1:]]
-    noise = 1.0
+    if is_late(deadline):
+        return [Calibration() for _ in runs]
+    simulation, noise = Simulation(tables, link, constraints=constraints), 1.0
     for repeat in range(repeats + 1):
         if is_late(deadline):
             break
-        drawn = simulated_matches(tables, link, seed=seed + repeat, constraints=constraints, noise=noise)
+        drawn = simulation.run(seed=seed + repeat, noise=noise)
         if not repeat:
             # Twice the noise variance costs about ½ log 2 nats per factor.
             noise = float(np.exp(np.clip(2 * (drawn.score - link.score) / link.model.rank, -0.5, 0.5)))

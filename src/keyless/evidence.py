@@ -11,18 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from keyless.arrays import check_count
 from keyless.constraints import Constraints
-from keyless.embedding.factor_model import information, posterior
 from keyless.embedding.factors import Factors, whitened
 from keyless.errors import InputError
 from keyless.joint import JointLink
 from keyless.joint.chance import chance_scores
+from keyless.joint.clusters import table_latents
 from keyless.joint.held_out import held_out_log_ratios, held_out_score
 from keyless.likelihood import FORBIDDEN
 from keyless.likelihood.canonical import cross_fit, mirrored_share
@@ -167,11 +166,7 @@ def judge_joint(
     best = max((start.score for start in link.starts), default=0.0)
     agreement = sum(start.score >= best - 0.01 * abs(best) for start in link.starts)
     evidences = []
-    edges = np.cumsum([0, *(values.shape[1] for values, _ in tables)]).tolist()
-    latents = [
-        posterior(information(link.model.columns(slice(*edge)), *table))[0]
-        for edge, table in zip(pairwise(edges), tables, strict=True)
-    ]
+    latents = table_latents(link.model, tables)
     for permutation, ratios, unseen, null, theirs in zip(
         link.permutations, link.log_ratios, held_out, nulls, latents[1:], strict=True
     ):

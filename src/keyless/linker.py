@@ -15,7 +15,8 @@ from keyless.embedding.scales import ScaleName
 from keyless.links import Links
 from keyless.progress import Callback
 from keyless.search import SearchOptions
-from keyless.staircase import Settings, Staircase
+from keyless.settings import Settings
+from keyless.staircase import Staircase
 from keyless.tables import Reading, read_tables
 
 __all__ = ["TableLinker", "link"]

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 import keyless
-from keyless.arrays import check_count, check_positive
 from keyless.calibration import Calibration, calibrate, calibrate_joint, match_probabilities
 from keyless.checkpoints import Checkpoints, fingerprint
 from keyless.embedding.factor_model import FactorModel, fit, information, initial_model, posterior
@@ -21,18 +19,19 @@ from keyless.embedding.scales import Scale, ScaleName, scale_table
 from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, judge, judge_joint
 from keyless.joint import JointLink, link_tables
-from keyless.joint.clusters import stack
+from keyless.joint.clusters import stack, table_latents
 from keyless.joint.matching import match
 from keyless.knowledge import read_constraints, start_couplings
 from keyless.likelihood import FORBIDDEN
 from keyless.links import Links, TableLink
 from keyless.problem import Block, Problem
-from keyless.progress import Callback, Deadline
-from keyless.search import PairLink, SearchOptions, link_two_tables
+from keyless.progress import Deadline
+from keyless.search import PairLink, link_two_tables
+from keyless.settings import Settings
 from keyless.solvers import M3O
-from keyless.tables import Reading, Table, with_missingness
+from keyless.tables import Table, with_missingness
 
-__all__ = ["Settings", "Staircase"]
+__all__ = ["Staircase"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -52,84 +51,6 @@ _MANY_ROWS = 500
 _STOPPED = Status("stopped", "Stopped when asked to, with the best found so far. Run it again to let it finish.")
 
 _log = logging.getLogger("keyless")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The options of `keyless.link`, checked."""
-
-    reference: str | None
-    reading: Reading | None
-    known_pairs: Any
-    forbid: Any
-    within: str | Sequence[str] | None
-    shared: Any
-    strangers: bool | None
-    scales: ScaleName | Mapping[str, ScaleName]
-    rank: int | None
-    method: Literal["auto", "joint", "pairs"]
-    refiner: Literal["likelihood", "m3o"]
-    missingness: bool
-    null_searches: int | None
-    options: SearchOptions | None
-    random_state: int | np.random.Generator | None
-    n_jobs: int
-    max_time: float | None
-    checkpoint: str | Path | None
-    verbose: bool
-    callback: Callback | None
-
-    def __post_init__(self) -> None:
-        choices = {
-            "method": ("auto", "joint", "pairs"),
-            "refiner": ("likelihood", "m3o"),
-        }
-        by_column = self.scales if isinstance(self.scales, Mapping) else {"": self.scales}
-        for column, scale in by_column.items():
-            if scale not in get_args(ScaleName):
-                where = f"scales, column {column!r}" if column else "scales"
-                kinds = ", ".join(map(repr, get_args(ScaleName)))
-                raise InputError(f"{where}: must be one of {kinds}; found {scale!r}.")
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                found = getattr(self, name)
-                raise InputError(f"{name}: must be one of {', '.join(map(repr, allowed))}; found {found!r}.")
-        for name in ("strangers", "missingness"):
-            value = getattr(self, name)
-            if not isinstance(value, bool | np.bool_) and not (name == "strangers" and value is None):
-                raise InputError(f"{name}: must be True or False; found {value!r}.")
-        if self.method == "pairs" and self.strangers:
-            raise InputError("strangers: must not be True with method='pairs', which gives every row a partner.")
-        check_count(self.n_jobs, name="n_jobs")
-        for name in ("null_searches", "rank"):
-            if getattr(self, name) is not None:
-                check_count(getattr(self, name), name=name)
-        if self.max_time is not None:
-            check_positive(self.max_time, name="max_time")
-
-    @property
-    def search(self) -> SearchOptions:
-        """What the pairwise search may spend, the rank held where it is given."""
-        options = SearchOptions() if self.options is None else self.options
-        return options if self.rank is None else replace(options, max_rank=self.rank)
-
-    @property
-    def plain(self) -> dict[str, Any]:
-        """Options about the search that were set, as far as they are plain values."""
-        usual = {"shared": "auto", "scales": "auto", "method": "auto"}
-        asked = {name: getattr(self, name) for name in ("within", "shared", "strangers", "scales", "rank", "method")}
-        asked |= {"null_searches": self.null_searches, "max_time": self.max_time}
-        return {
-            name: list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
-            for name, value in asked.items()
-            if value != usual.get(name) and isinstance(value, str | int | float | tuple | list | Mapping)
-        }
-
-    @property
-    def decisive(self) -> tuple[Any, ...]:
-        """What the answer depends on, besides the tables."""
-        quick = ("checkpoint", "verbose", "callback", "n_jobs", "max_time", "reading")
-        return tuple(getattr(self, field.name) for field in fields(self) if field.name not in quick)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +104,7 @@ class Staircase:
         self.constraints = read_constraints(
             tables, known_pairs=settings.known_pairs, forbid=settings.forbid, within=settings.within
         )
+        self.limits = None if self.constraints.trivial else self.constraints
         self.couplings = start_couplings(tables, self.constraints, settings.shared)
         kinds = _kinds_of_scales(settings.scales, self.tables)
         scored = [
@@ -201,6 +123,9 @@ class Staircase:
         if self.settings.checkpoint is None:
             return Checkpoints(None, "")
         contents = [part for t in self.given for part in (t.name, t.columns, t.block.values, t.block.mask, t.row_ids)]
+        contents += self.constraints.groups
+        for name, pairs in (("known", self.constraints.known), ("forbidden", self.constraints.forbidden)):
+            contents += [name, *(part for item in pairs.items() for part in item)]
         key = fingerprint([keyless.__version__, *contents, *self.settings.decisive])
         return Checkpoints(self.settings.checkpoint, key, finished=lambda: not self.deadline.passed)
 
@@ -291,7 +216,7 @@ class Staircase:
             rank=self.settings.rank,
             strangers=self.settings.strangers,
             thorough=thorough,
-            constraints=None if self.constraints.trivial else self.constraints,
+            constraints=self.limits,
             start_couplings=starts,
             callback=self.report,
             deadline=self.deadline,
@@ -299,21 +224,21 @@ class Staircase:
 
     def pair(self, number: int, joint: JointLink | None) -> PairLink:
         """Search one table and the reference for canonical pairs."""
-        by_column = isinstance(self.settings.scales, Mapping)
-        # Columns whose scales are given are put on them beforehand.
-        (one, two) = (
-            self.scores[k] if by_column else (self.tables[k].block.values, self.tables[k].block.mask)
-            for k in (0, number)
-        )
+        kind = self.settings.scales
+        given = [(table.block.values, table.block.mask) for table in self.tables]
+        if isinstance(kind, Mapping):
+            # Columns whose scales are given are put on them beforehand.
+            kind, given = "identity", self.scores
+        (reference, reference_mask), (table, table_mask) = given[0], given[number]
         first = [] if joint is None else [("joint model", joint.couplings[number - 1])]
         return self.kept.stage(
             f"pair{number}",
             lambda: link_two_tables(
-                one[0],
-                two[0],
-                reference_mask=one[1],
-                table_mask=two[1],
-                scales="identity" if isinstance(self.settings.scales, Mapping) else self.settings.scales,
+                reference,
+                table,
+                reference_mask=reference_mask,
+                table_mask=table_mask,
+                scales=kind,
                 allowed=self.constraints.allowed(0, number),
                 start_couplings=[*self.couplings.get((0, number), []), *first],
                 options=self.settings.search,
@@ -326,13 +251,12 @@ class Staircase:
 
     def from_joint(self, joint: JointLink) -> Route:
         """Judge and calibrate what the joint model found."""
-        constraints = None if self.constraints.trivial else self.constraints
         evidences = self.kept.stage(
             "joint-evidence",
             lambda: judge_joint(
                 self.scores,
                 joint,
-                constraints=constraints,
+                constraints=self.limits,
                 repeats=self.repeats,
                 seed=self.seed,
                 deadline=self.deadline,
@@ -348,7 +272,7 @@ class Staircase:
                     joint,
                     repeats=self.simulations,
                     seed=self.seed,
-                    constraints=constraints,
+                    constraints=self.limits,
                     deadline=self.deadline,
                 ),
             )
@@ -423,16 +347,12 @@ class Staircase:
 
     def correlations(self, model: FactorModel, number: int, permutation: IntArray) -> FloatArray:
         """Return the canonical correlations of the latents that matched rows of two tables speak of."""
-        widths = np.cumsum([0, *(values.shape[1] for values, _ in self.scores)])
         rows = np.flatnonzero(permutation >= 0)
-        sides = []
-        for k, chosen in ((0, rows), (number, permutation[rows])):
-            columns = model.columns(slice(widths[k], widths[k + 1]))
-            means, _, _ = posterior(information(columns, self.scores[k][0][chosen], self.scores[k][1][chosen]))
-            sides.append(means - means.mean(axis=0) if len(means) else means)
         if len(rows) <= model.rank + 1:
             return np.empty(0)
-        first, second = (np.linalg.qr(side)[0] for side in sides)
+        latents = table_latents(model, self.scores)
+        sides = (latents[0][rows], latents[number][permutation[rows]])
+        first, second = (np.linalg.qr(side - side.mean(axis=0))[0] for side in sides)
         return np.clip(np.linalg.svd(first.T @ second, compute_uv=False), 0.0, 1.0)
 
     def polished(self, route: Route) -> Route:

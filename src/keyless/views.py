@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -87,7 +88,7 @@ def headline(reference: str, found: Mapping[str, Any]) -> Sentence:
     )
 
 
-class Views:
+class Views(ABC):
     """Pictures of a result and its look in a notebook; `Links` is one."""
 
     tables: tuple[Table, ...]
@@ -198,9 +199,9 @@ class Views:
         taken = (_rows_of(blocks[0], rows), _rows_of(blocks[number], permutation[rows]))
         return shared_positions(self.model, *taken, number=number)
 
+    @abstractmethod
     def _used(self, table: Table, *, like: Table | None = None) -> Table:
         """Return a table as it was linked."""
-        raise NotImplementedError
 
 
 def _rows_of(block: Block, rows: Any) -> Block:

@@ -35,6 +35,7 @@ __all__ = [
     "rematch",
     "rest_and_own",
     "stack",
+    "table_latents",
 ]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -113,6 +114,14 @@ def column_slices(tables: Sequence[ScoreTable]) -> list[slice]:
     """Return where each table's columns are when the tables stand side by side."""
     edges = np.cumsum([0, *(value.shape[1] for value, _ in tables)]).tolist()
     return [slice(low, high) for low, high in pairwise(edges)]
+
+
+def table_latents(model: FactorModel, tables: Sequence[ScoreTable]) -> list[FloatArray]:
+    """Return where each table by itself puts its rows among the latents of a model of all their columns."""
+    return [
+        posterior(information(model.columns(part), *table))[0]
+        for part, table in zip(column_slices(tables), tables, strict=True)
+    ]
 
 
 def refit(collection: Collection, cluster: Cluster, *, max_iter: int = 10) -> Cluster:

@@ -15,7 +15,7 @@ from keyless.joint.joint_link import JointLink
 from keyless.joint.knowledge import implied
 from keyless.joint.ordering import Arrangement
 
-__all__ = ["Simulated", "simulated_matches"]
+__all__ = ["Simulated", "Simulation"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -37,15 +37,8 @@ class Simulated:
     score: float
 
 
-def simulated_matches(
-    tables: Sequence[ScoreTable],
-    link: JointLink,
-    *,
-    seed: int,
-    constraints: Constraints | None = None,
-    noise: float = 1.0,
-) -> Simulated:
-    """Draw tables from the fitted model, link them from their true order, and compare.
+class Simulation:
+    """Draws tables from the fitted model, links them from their true order, and compares.
 
     Every entity keeps the latents the tables give it, within their uncertainty, so that rows that are hard to tell
     apart stay so; noise is drawn anew and the same entries are missing. The model is fitted again on what is drawn:
@@ -54,44 +47,56 @@ def simulated_matches(
     Args:
         tables: standard scores (0 where missing) and masks that were linked.
         link: what was found.
-        seed: of all random numbers.
         constraints: those it was found under.
-        noise: factor of the noise variance. A fitted model takes noise for signal, so tables drawn from it as it is
-            agree better, once linked, than those it was fitted to.
     """
-    arrangement = Arrangement.of(tables)
-    placed = tuple(
-        order.apply(*tables[number]) for number, order in zip(arrangement.tables, arrangement.orders, strict=True)
-    )
-    rows = _standard_entities(link, arrangement)
-    values, mask = stack(placed, rows)
-    model, _ = fit(values, mask, initial_model(values, mask, link.model.rank + 2), max_iter=60)
-    rng = np.random.default_rng([seed, 31])
-    drawn = _drawn(replace(model, noise=noise * model.noise), values, mask, rng)
-    simulated = tuple(
-        _scattered(drawn[:, part], index, table)
-        for part, index, table in zip(column_slices(placed), rows, placed, strict=True)
-    )
-    known = None if constraints is None else implied(arrangement.constraints(constraints))
-    collection = Collection(simulated, known)
-    cluster = Cluster(tuple(range(len(placed))), rows, model)
-    cluster = refine(collection, cluster, strangers=link.strangers, max_rounds=4)
-    reference = arrangement.place(0)
-    found = []
-    for number in range(1, len(tables)):
-        place = arrangement.place(number)
-        truth = np.full(len(placed[reference][0]), -1)
-        here = rows[reference] >= 0
-        truth[rows[reference][here]] = rows[place][here]
-        kept, match, _ = match_table(collection, cluster, place, strangers=link.strangers)
-        entities = np.flatnonzero(kept.rows[reference] >= 0)
-        chosen = match.permutation[entities]
-        coupling = match.coupling()[entities]
-        stated = np.where(
-            chosen >= 0, coupling[np.arange(len(entities)), np.maximum(chosen, 0)], 1 - coupling.sum(axis=1)
+
+    def __init__(
+        self, tables: Sequence[ScoreTable], link: JointLink, *, constraints: Constraints | None = None
+    ) -> None:
+        self.arrangement = Arrangement.of(tables)
+        places = zip(self.arrangement.tables, self.arrangement.orders, strict=True)
+        self.tables = tuple(order.apply(*tables[number]) for number, order in places)
+        self.rows = _standard_entities(link, self.arrangement)
+        self.constraints = None if constraints is None else implied(self.arrangement.constraints(constraints))
+        self.strangers = link.strangers
+        self.values, self.mask = stack(self.tables, self.rows)
+        start = initial_model(self.values, self.mask, link.model.rank + 2)
+        self.model, _ = fit(self.values, self.mask, start, max_iter=60)
+
+    def run(self, *, seed: int, noise: float = 1.0) -> Simulated:
+        """Draw and link once.
+
+        Args:
+            seed: of all random numbers.
+            noise: factor of the noise variance. A fitted model takes noise for signal, so tables drawn from it as it is
+                agree better, once linked, than those it was fitted to.
+        """
+        rng = np.random.default_rng([seed, 31])
+        drawn = _drawn(replace(self.model, noise=noise * self.model.noise), self.values, self.mask, rng)
+        simulated = tuple(
+            _scattered(drawn[:, part], index, table)
+            for part, index, table in zip(column_slices(self.tables), self.rows, self.tables, strict=True)
         )
-        found.append((np.clip(stated, 0.0, 1.0), chosen == truth[kept.rows[reference][entities]]))
-    return Simulated(found, overall_score(collection, cluster)[0])
+        collection = Collection(simulated, self.constraints)
+        cluster = Cluster(tuple(range(len(simulated))), self.rows, self.model)
+        cluster = refine(collection, cluster, strangers=self.strangers, max_rounds=4)
+        places = map(self.arrangement.place, range(1, len(simulated)))
+        return Simulated(
+            [self._compared(collection, cluster, place) for place in places], overall_score(collection, cluster)[0]
+        )
+
+    def _compared(self, collection: Collection, cluster: Cluster, place: int) -> tuple[FloatArray, BoolArray]:
+        """Return what is stated about each reference row's partner in one table, and whether it is right."""
+        reference = self.arrangement.place(0)
+        here = self.rows[reference] >= 0
+        truth = np.full(len(self.tables[reference][0]), -1)
+        truth[self.rows[reference][here]] = self.rows[place][here]
+        kept, match, _ = match_table(collection, cluster, place, strangers=self.strangers)
+        entities = np.flatnonzero(kept.rows[reference] >= 0)
+        chosen, coupling = match.permutation[entities], match.coupling()[entities]
+        partner = coupling[np.arange(len(entities)), np.maximum(chosen, 0)]
+        stated = np.clip(np.where(chosen >= 0, partner, 1 - coupling.sum(axis=1)), 0.0, 1.0)
+        return stated, chosen == truth[kept.rows[reference][entities]]
 
 
 def _standard_entities(link: JointLink, arrangement: Arrangement) -> tuple[IntArray, ...]:
