@@ -23,6 +23,7 @@ from keyless.likelihood.pairs import (
     pair_log_ratio,
     stranger_odds,
 )
+from keyless.likelihood.shared import shared_log_ratio
 
 __all__ = [
     "FORBIDDEN",
@@ -43,5 +44,6 @@ __all__ = [
     "hardened",
     "log_z",
     "pair_log_ratio",
+    "shared_log_ratio",
     "stranger_odds",
 ]

@@ -1,4 +1,4 @@
-"""The paper's algorithms, on any `CorrespondenceProblem`.
+"""The paper's algorithms, on any `CorrespondenceProblem`; and `PatchArranger`, for patches of an image.
 
 Every solver has the same interface: `solve(problem)` runs it; `init`, `step` and `terminate` let the caller drive it
 step by step.
@@ -7,6 +7,7 @@ step by step.
 from keyless.solvers.base import Record, Solution, Solver
 from keyless.solvers.baseline import Baseline
 from keyless.solvers.m3o import M3O, search_omega
+from keyless.solvers.patches import PatchArranger
 from keyless.solvers.schedules import (
     DecayingEntropy,
     Descending,
@@ -25,6 +26,7 @@ __all__ = [
     "Descending",
     "Fixed",
     "FixedEntropy",
+    "PatchArranger",
     "PenaltyPath",
     "Printed",
     "Record",

@@ -1,0 +1,91 @@
+"""Write docs/paper.md from the results in docs/paper/.
+
+    keyless reproduce --all --out reproduced                  # hours; --quick for the small form
+    python docs/make_paper_page.py --from reproduced          # take its results and figures, write the page
+    python docs/make_paper_page.py                            # write the page from what is there
+
+A test compares the page with what it would write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from keyless.experiments import NAMES, markdown
+
+__all__ = ["FOLDER", "PAGE", "page"]
+
+PAGE = Path(__file__).with_name("paper.md")
+FOLDER = Path(__file__).with_name("paper")
+
+START = """# The paper's experiments, again
+
+Written by `docs/make_paper_page.py` from the results in `docs/paper/`; `keyless reproduce NAME` makes them.
+
+The paper is Tang, Chang, Ye and Zha, *Low-rank matrix recovery with unknown correspondence*. For each experiment: what
+it reports, what our implementation of its method gives, what keyless gives, and what knowing the unknown would give;
+and where the published protocol lets the answer in or prints what does not hold. keyless gets the tables and nothing
+else; wrong rows are counted afterwards. Its settings are the defaults, but for the ablation, which calls its parts.
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    stored = {name: _stored(name) for name in NAMES}
+    missing = [f"`{name}`" for name, result in stored.items() if result is None]
+    quick = [f"`{name}`" for name, result in stored.items() if result is not None and result["quick"]]
+    lines = [START]
+    if quick:
+        lines.append(f"Run in the quick form so far, with fewer starts, data sets or steps: {', '.join(quick)}.\n")
+    if missing:
+        lines.append(f"Not run yet: {', '.join(missing)}.\n")
+    lines += [_section(name, result) for name, result in stored.items() if result is not None]
+    return "\n".join(lines)
+
+
+def _stored(name: str) -> dict[str, Any] | None:
+    place = FOLDER / f"{name}.json"
+    if not place.exists():
+        return None
+    found: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+    return found
+
+
+def _section(name: str, result: dict[str, Any]) -> str:
+    shown = {column for row in result["table"] for column in row}
+    columns = [column for column in result["columns"] if column in shown or column in ("paper", "oracle")]
+    options = (" --quick" if result["quick"] else "") + (f" --seeds {result['seeds']}" if result["seeds"] else "")
+    lines = [f"## {result['title']}", "", f"    keyless reproduce {name}{options}", ""]
+    if result["paper"]:
+        lines += [f"**The paper reports:** {result['paper']}", ""]
+    if result["leaks"]:
+        lines += [f"**What to know about the published protocol:** {result['leaks']}", ""]
+    lines += [markdown(result["table"], columns), *(f"* {note}" for note in result["notes"]), ""]
+    lines += [f"![{result['title']}](paper/{name}.svg)", "", _made(result), ""]
+    return "\n".join(lines)
+
+
+def _made(result: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    return f"keyless {result['keyless']}; {versions}; {result['seconds']['all cells']:.0f} processor seconds."
+
+
+def main() -> None:
+    """Take results, if told to, and write the page."""
+    parser = argparse.ArgumentParser(description="Write docs/paper.md from the results in docs/paper/.")
+    parser.add_argument("--from", dest="source", type=Path, help="folder that `keyless reproduce` wrote")
+    source = parser.parse_args().source
+    FOLDER.mkdir(exist_ok=True)
+    for name in NAMES if source is not None else ():
+        if (source / f"{name}.json").exists():
+            for ending in ("json", "svg"):
+                shutil.copyfile(source / f"{name}.{ending}", FOLDER / f"{name}.{ending}")
+    PAGE.write_text(page(), encoding="utf-8", newline="\n")
+
+
+if __name__ == "__main__":
+    main()
