@@ -10,6 +10,7 @@ A test compares the page with what it would write.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -65,13 +66,19 @@ def _section(name: str, result: dict[str, Any]) -> str:
     if result["leaks"]:
         lines += [f"**What to know about the published protocol:** {result['leaks']}", ""]
     lines += [markdown(result["table"], columns), *(f"* {note}" for note in result["notes"]), ""]
-    lines += [f"![{result['title']}](paper/{name}.svg)", "", _made(result), ""]
+    lines += [f"![{result['title']}](paper/{name}.svg)", "", _made(name, result), ""]
     return "\n".join(lines)
 
 
-def _made(result: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    return f"keyless {result['keyless']}; {versions}; {result['seconds']['all cells']:.0f} processor seconds."
+def _made(name: str, result: dict[str, Any]) -> str:
+    versions = ", ".join(f"{package} {version}" for package, version in result["versions"].items())
+    settings = ", ".join(f"{key}: {value}" for key, value in result["settings"].items())
+    content = hashlib.sha256((FOLDER / f"{name}.json").read_bytes()).hexdigest()
+    return (
+        f"Settings: {settings}. keyless {result['keyless']}, commit {result.get('commit') or 'not known'}; {versions}; "
+        f"{result['seconds']['all cells']:.0f} processor seconds. All numbers: [paper/{name}.json](paper/{name}.json), "
+        f"SHA-256 {content[:16]}."
+    )
 
 
 def main() -> None:

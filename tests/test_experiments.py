@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import subprocess
 import sys
@@ -167,6 +168,19 @@ def test_the_page_is_what_the_results_say():
     code = "import make_paper_page; assert make_paper_page.page() == make_paper_page.PAGE.read_text(encoding='utf-8')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "docs", capture_output=True, text=True, check=False)
     assert done.returncode == 0, "run `python docs/make_paper_page.py`: " + done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "docs" / "paper").glob("*.json")))
+def test_every_number_on_the_page_is_one_of_the_stored_ones(name):
+    text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    stored = (ROOT / "docs" / "paper" / f"{name}.json").read_bytes()
+    assert f"paper/{name}.json), SHA-256 {hashlib.sha256(stored).hexdigest()[:16]}." in text
+    kept = json.loads(stored)
+    for row in kept["table"]:
+        cells = [row[column] for column in kept["columns"] if row.get(column) is not None]
+        shown = [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in cells]
+        lines = [line for line in text.splitlines() if line.startswith(f"| {shown[0]} |")]
+        assert any(all(f" {cell} |" in line for cell in shown) for line in lines), f"{name}: {shown}"
 
 
 # --- the experiments -------------------------------------------------------------------------------------------------

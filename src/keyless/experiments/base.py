@@ -12,6 +12,7 @@ import importlib.metadata
 import io
 import json
 import platform
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -229,6 +230,7 @@ def run_experiment(
         "notes": list(outcome.notes),
         "rows": outcome.rows,
         "keyless": keyless.__version__,
+        "commit": _commit(),
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in _PACKAGES},
         "seconds": {
@@ -245,6 +247,21 @@ def run_experiment(
         outcome.figure.savefig(run.out / f"{experiment.name}.svg", metadata={"Date": None}, facecolor="white")
         outcome.figure.savefig(run.out / f"{experiment.name}.png", dpi=150, facecolor="white")
     return text
+
+
+def _commit() -> str | None:
+    """Return the commit of a source checkout that this runs from; None for an installed package."""
+    source = Path(__file__).parent
+    try:
+        tracked = subprocess.run(
+            ["git", "ls-files", "--error-unmatch", __file__], capture_output=True, check=False, cwd=source
+        )
+        head = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=source
+        )
+    except OSError:
+        return None
+    return None if tracked.returncode or head.returncode else head.stdout.strip()
 
 
 def show(
