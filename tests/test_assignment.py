@@ -9,9 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from keyless import assignment
 from keyless.arrays import to_numpy
-from keyless.assignment import assign, from_coupling, inverse
+from keyless.assignment import assign, costs, from_coupling, inverse
 from keyless.errors import InputError
 from keyless.transport import sinkhorn
 
@@ -28,7 +27,7 @@ def library(request):
 @pytest.fixture
 def only_sparse(monkeypatch):
     """Send every component, however small, to the solver for large ones."""
-    monkeypatch.setattr(assignment, "_DENSE_CELLS", 0)
+    monkeypatch.setattr(costs, "_DENSE_CELLS", 0)
 
 
 def all_matchings(rows, columns):
@@ -133,13 +132,13 @@ def test_large_components_are_solved_alike(shape, unmatched_cost):
 @pytest.mark.usefixtures("only_sparse")
 def test_large_components_really_take_the_other_way(monkeypatch):
     calls = []
-    solve = assignment.csgraph.min_weight_full_bipartite_matching
+    solve = costs.csgraph.min_weight_full_bipartite_matching
 
     def counted(*arguments):
         calls.append(arguments)
         return solve(*arguments)
 
-    monkeypatch.setattr(assignment.csgraph, "min_weight_full_bipartite_matching", counted)
+    monkeypatch.setattr(costs.csgraph, "min_weight_full_bipartite_matching", counted)
     assign(as_candidates(draw((4, 4), 0)))
     assert len(calls) == 1
 
@@ -149,12 +148,12 @@ def test_large_components_agree_with_dense_ones_beyond_brute_force(monkeypatch):
     cost = rng.random((60, 45))
     cost[rng.random(cost.shape) < 0.9] = INF
     for unmatched_cost in (None, 0.4):
-        monkeypatch.setattr(assignment, "_DENSE_CELLS", 1_000_000)
+        monkeypatch.setattr(costs, "_DENSE_CELLS", 1_000_000)
         wanted = [
             assign(cost, unmatched_cost=unmatched_cost),
             assign(as_candidates(cost), unmatched_cost=unmatched_cost),
         ]
-        monkeypatch.setattr(assignment, "_DENSE_CELLS", 0)
+        monkeypatch.setattr(costs, "_DENSE_CELLS", 0)
         found = assign(as_candidates(cost), unmatched_cost=unmatched_cost)
         for one in wanted:  # random reals have one best matching
             np.testing.assert_array_equal(found, one)
@@ -169,13 +168,13 @@ def test_components_are_put_back_where_they_belong(monkeypatch):
     cost[4, 2] = 3
     np.testing.assert_array_equal(assign(cost), [4, -1, 3, 1, 2, 0])
     sizes = []
-    solve = assignment._assign_component
+    solve = costs._assign_component
 
     def counted(rows, columns, costs, shape, unmatched_cost):
         sizes.append(shape)
         return solve(rows, columns, costs, shape, unmatched_cost)
 
-    monkeypatch.setattr(assignment, "_assign_component", counted)
+    monkeypatch.setattr(costs, "_assign_component", counted)
     np.testing.assert_array_equal(assign(as_candidates(cost)), [4, -1, 3, 1, 2, 0])
     assert sizes == [(2, 2), (2, 2)]
 
@@ -191,7 +190,7 @@ def test_more_pairs_win_over_any_cost_whatever_the_units(scale, library, monkeyp
     assert best_value(cost)[0] == 1
     assert_best(cost, assign(library.asarray(cost)))
     assert_best(cost, assign(as_candidates(cost)))
-    monkeypatch.setattr(assignment, "_DENSE_CELLS", 0)
+    monkeypatch.setattr(costs, "_DENSE_CELLS", 0)
     assert_best(cost, assign(as_candidates(cost)))
 
 
@@ -199,7 +198,7 @@ def test_more_pairs_win_over_any_cost_whatever_the_units(scale, library, monkeyp
 @pytest.mark.parametrize("cells", [0, 1_000_000])
 def test_the_units_of_the_cost_do_not_matter(power, cells, monkeypatch):
     """Powers of two are exact, so the same matching must come out of every scale, with and without forbidden pairs."""
-    monkeypatch.setattr(assignment, "_DENSE_CELLS", cells)
+    monkeypatch.setattr(costs, "_DENSE_CELLS", cells)
     for seed in range(10):
         for forbidden in (0.0, 0.5, 0.8):
             cost = draw((6, 6), seed, forbidden=forbidden)
@@ -211,7 +210,7 @@ def test_the_units_of_the_cost_do_not_matter(power, cells, monkeypatch):
 @pytest.mark.parametrize("cells", [0, 1_000_000])
 def test_a_pair_more_is_made_even_where_it_costs_more_than_any_pair(cells, monkeypatch):
     """Row 0 must give up its best column for row 1: dearer by twice the whole span of the costs."""
-    monkeypatch.setattr(assignment, "_DENSE_CELLS", cells)
+    monkeypatch.setattr(costs, "_DENSE_CELLS", cells)
     cost = np.array([[0.0, 1.0, INF], [1.0, INF, INF], [INF, 1.0, INF]])
     assert best_value(cost)[0] == 1
     chain = np.array([[0.0, 1.0], [1.0, INF]])
@@ -224,7 +223,7 @@ def test_a_pair_more_is_made_even_where_it_costs_more_than_any_pair(cells, monke
 @pytest.mark.parametrize("cells", [0, 1_000_000])
 def test_adding_a_constant_to_every_cost_changes_nothing(shift, cells, monkeypatch):
     """All matchings compared have the same number of pairs."""
-    monkeypatch.setattr(assignment, "_DENSE_CELLS", cells)
+    monkeypatch.setattr(costs, "_DENSE_CELLS", cells)
     for seed in range(20):
         cost = draw((5, 6), seed, forbidden=0.7)
         np.testing.assert_array_equal(assign(cost + shift), assign(cost))
@@ -259,7 +258,7 @@ def test_unmatched_cost_is_the_price_of_a_pair_apart():
 
 @pytest.mark.parametrize("cells", [0, 1_000_000])
 def test_a_pair_that_saves_nothing_is_not_made(cells, monkeypatch):
-    monkeypatch.setattr(assignment, "_DENSE_CELLS", cells)
+    monkeypatch.setattr(costs, "_DENSE_CELLS", cells)
     cost = np.ones((3, 3))
     for given_cost in (cost, as_candidates(cost)):
         np.testing.assert_array_equal(assign(given_cost, unmatched_cost=1.0), [-1, -1, -1])

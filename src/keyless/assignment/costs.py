@@ -1,8 +1,4 @@
-"""From costs or couplings to permutations.
-
-A permutation is an integer array with `permutation[i] = j` when row i belongs to column j, and −1 when row i has no
-partner. As many pairs as possible are made unless leaving a pair apart has a price of its own (`unmatched_cost`).
-"""
+"""From costs or couplings to permutations."""
 
 from __future__ import annotations
 
@@ -26,6 +22,8 @@ from keyless.arrays import (
     namespace,
     to_numpy,
 )
+from keyless.assignment.candidates import as_candidates, keep_pairs, row_components
+from keyless.assignment.gains import best_matching
 from keyless.errors import InputError
 
 __all__ = ["assign", "from_coupling", "inverse"]
@@ -65,7 +63,7 @@ def assign(cost: Any, *, potentials: tuple[Array, Array] | None = None, unmatche
     if sparse.issparse(cost):
         if potentials is not None:
             raise InputError("potentials: must be left out when cost is sparse; they only help dense problems.")
-        return _assign_sparse(_checked_candidates(cost), unmatched_cost)
+        return _assign_sparse(as_candidates(cost, name="cost").astype(np.float64), unmatched_cost)
     cost = as_cost(cost, name="cost")
     table: _FloatArray = to_numpy(cost).astype(np.float64)
     reduced = table if potentials is None else _reduced(table, potentials)
@@ -166,35 +164,14 @@ def _kept(pairs: tuple[_IntArray, _IntArray], keep: np.ndarray[Any, np.dtype[np.
     return permutation
 
 
-def _checked_candidates(cost: Any) -> sparse.csr_array:
-    if len(cost.shape) != 2 or 0 in cost.shape:
-        raise InputError(f"cost: must have at least one row and one column; found shape {tuple(cost.shape)}.")
-    if cost.dtype.kind not in "biuf":
-        raise InputError(f"cost: must hold real numbers; found dtype {cost.dtype}. Convert it to floats first.")
-    # To floats first: summing duplicates as small integers could overflow.
-    candidates = sparse.csr_array(cost.astype(np.float64), copy=True)
-    candidates.sum_duplicates()
-    for index in np.flatnonzero(~np.isfinite(candidates.data))[:1]:
-        row = int(np.searchsorted(candidates.indptr, index, side="right")) - 1
-        raise InputError(
-            f"cost, row {row}, column {candidates.indices[index]}: must be a finite number; found "
-            f"{candidates.data[index]}. Leave forbidden pairs out instead."
-        )
-    return candidates
-
-
-def _assign_sparse(candidates: sparse.csr_array, unmatched_cost: float | None) -> _IntArray:
+def _assign_sparse(candidates: Any, unmatched_cost: float | None) -> _IntArray:
     """Solve each connected component of the candidate graph on its own."""
-    n_rows, n_columns = candidates.shape
-    permutation: _IntArray = np.full(n_rows, -1, dtype=np.int64)
+    permutation: _IntArray = np.full(candidates.shape[0], -1, dtype=np.int64)
+    if unmatched_cost is not None:
+        candidates = keep_pairs(candidates, candidates.data < unmatched_cost)
     coordinates = candidates.tocoo()
     rows, columns, costs = coordinates.row, coordinates.col, coordinates.data
-    if unmatched_cost is not None:
-        worthwhile = costs < unmatched_cost
-        rows, columns, costs = rows[worthwhile], columns[worthwhile], costs[worthwhile]
-    graph = sparse.coo_array((np.ones(rows.size), (rows, n_rows + columns)), shape=(n_rows + n_columns,) * 2)
-    _, labels = csgraph.connected_components(graph, directed=False)
-    edge_labels = labels[rows]
+    edge_labels = row_components(candidates)[rows]
     order = np.argsort(edge_labels, kind="stable")
     starts = np.flatnonzero(np.diff(edge_labels[order], prepend=-1))
     sizes = np.diff(np.append(starts, order.size))
@@ -219,11 +196,13 @@ def _assign_component(
         table = np.full(shape, np.inf)
         table[rows, columns] = costs
         return _assign_dense(table, unmatched_cost)
+    if unmatched_cost is not None:
+        return best_matching(sparse.csr_array((unmatched_cost - costs, (rows, columns)), shape=shape)).permutation
     # The sparse solver wants strictly positive costs and a matching that covers every row: each row gets a column of
-    # its own that stands for "apart", priced so that it is used only when nothing else is left, or when it pays.
+    # its own that stands for "apart", priced so that it is used only when nothing else is left.
     low = costs.min()
     span = np.ptp(costs) or 1.0
-    price = span * (1 + min(shape)) if unmatched_cost is None else unmatched_cost - low
+    price = span * (1 + min(shape))
     every_row = np.arange(shape[0])
     extended = sparse.csr_array(
         (
