@@ -24,7 +24,8 @@ from keyless.arrays import (
     namespace,
     random_generator,
 )
-from keyless.completion.sweeps import Layout, Solution, Table, entries, is_sparse, row_pass, solve
+from keyless.completion.observed import Table, entries, is_sparse, kept
+from keyless.completion.sweeps import Layout, Solution, head_start, row_pass, solve
 from keyless.errors import ConvergenceWarning, InputError, Status
 from keyless.lowrank import truncated_svd
 
@@ -69,10 +70,21 @@ class Completion:
         """Form the estimate."""
         return self.left @ self.right.T
 
+    def estimate_at(self, rows: Any, columns: Any) -> Array:
+        """Return single entries of the estimate, without forming it.
+
+        Args:
+            rows: row numbers.
+            columns: column numbers; broadcast against `rows`.
+        """
+        xp = namespace(self.left)
+        rows, columns = _places(rows, columns, (self.left.shape[0], self.right.shape[0]))
+        return xp.reshape(entries(self.left, self.right, rows.ravel(), columns.ravel()), rows.shape)
+
 
 def soft_impute(
-    values: Array,
-    mask: Array,
+    values: Any,
+    mask: Array | None,
     penalty: float,
     *,
     start: Array | None = None,
@@ -83,8 +95,9 @@ def soft_impute(
     """Return argmin_M ½‖P_Ω(values − M)‖² + penalty·‖M‖_*, in factors.
 
     Args:
-        values: rows × columns, an array of any library; entries outside the mask are not looked at.
-        mask: True where observed, of the same shape.
+        values: rows × columns, an array of any library; entries outside the mask are not looked at. Or a scipy sparse
+            matrix whose stored entries are the observed ones, stored zeros too; nothing dense is then formed.
+        mask: True where observed, of the same shape; None for a sparse matrix.
         penalty: λ, above zero.
         start: columns × any number, a first right factor, such as the `right` of an earlier result.
         rank: the largest rank allowed; with None the convex problem is solved, with a limit it no longer is one.
@@ -96,33 +109,78 @@ def soft_impute(
         >>> soft_impute(np.ones((3, 2)), np.ones((3, 2), dtype=bool), 0.1).rank
         1
     """
-    given = as_matrix(values, name="values", allow_missing=True, allow_infinite=True)
+    given, table = _read_values(values, mask)
     xp = namespace(given)
-    mask = array_like(mask, given, dtype=xp.bool)
-    if mask.shape != given.shape:
-        raise InputError(f"mask: must have the shape of values, {given.shape}; found {mask.shape}.")
-    filled = as_matrix(xp.where(mask, given, xp.zeros_like(given)), name="values")
-    table = _observed(xp.astype(filled, xp.float64), mask)
-    limit = check_count(min(given.shape) if rank is None else rank, name="rank", maximum=min(given.shape))
-    right = xp.zeros((given.shape[1], 0), dtype=xp.float64, device=given.device)
-    if start is not None:
+    rows, columns = table.shape
+    limit = check_count(min(rows, columns) if rank is None else rank, name="rank", maximum=min(rows, columns))
+    penalty = check_positive(penalty, name="penalty")
+    right = xp.zeros((columns, 0), dtype=xp.float64, device=given.device)
+    layout = Layout(0)
+    if start is None:
+        layout, right = head_start(table, layout, right, penalty, limit=limit, generator=random_generator(0))
+    else:
         start = xp.astype(as_matrix(start, name="start"), xp.float64)
-        if start.shape[0] != given.shape[1]:
-            raise InputError(f"start: must have one row per column, {given.shape[1]}; found {start.shape[0]}.")
+        if start.shape[0] != columns:
+            raise InputError(f"start: must have one row per column, {columns}; found {start.shape[0]}.")
         basis, scale, _ = xp.linalg.svd(start, full_matrices=False)
-        kept = min(limit, int(xp.count_nonzero(scale > 1e-6 * scale[0])))
-        right = basis[:, :kept] * scale[:kept]
+        found_rank = min(limit, int(xp.count_nonzero(scale > 1e-6 * scale[0])))
+        layout, right = Layout(found_rank), basis[:, :found_rank] * scale[:found_rank]
     found = solve(
         table,
-        Layout(right.shape[1]),
+        layout,
         right,
-        check_positive(penalty, name="penalty"),
+        penalty,
         limit=limit,
         max_iter=check_count(max_iter, name="max_iter"),
         tolerance=check_positive(tolerance, name="tolerance"),
     )
     left, right, singular = (xp.astype(part, given.dtype) for part in (found.left, found.right, found.singular_values))
     return Completion(left, right, singular, found.history, found.status)
+
+
+def _read_values(values: Any, mask: Array | None) -> tuple[Array, Table]:
+    """Check the arguments of `soft_impute`; return an array of the caller's library and dtype, and the entries."""
+    if is_sparse(values):
+        if mask is not None:
+            raise InputError("mask: must be None for a sparse matrix, whose stored entries are the observed ones.")
+        if values.dtype.kind not in "biuf" or 0 in values.shape:
+            raise InputError(
+                f"values: must be a table of numbers with at least one row and one column; found a sparse matrix of "
+                f"{values.dtype}, shape {values.shape}."
+            )
+        stored = sparse.csr_array(values)
+        if stored.dtype not in (np.float32, np.float64):
+            stored = stored.astype(np.float64)
+        return stored.data, _stored(stored, name="values")[1]
+    if mask is None:
+        raise InputError("mask: must be given unless values is a sparse matrix; found None.")
+    given = as_matrix(values, name="values", allow_missing=True, allow_infinite=True)
+    xp = namespace(given)
+    mask = array_like(mask, given, dtype=xp.bool)
+    if mask.shape != given.shape:
+        raise InputError(f"mask: must have the shape of values, {given.shape}; found {mask.shape}.")
+    filled = as_matrix(xp.where(mask, given, xp.zeros_like(given)), name="values")
+    return given, _observed(xp.astype(filled, xp.float64), mask)
+
+
+def _stored(values: Any, *, name: str) -> tuple[Any, Table]:
+    """A CSR array with repeated entries added up, and its observed entries: those stored, save NaN; memory shared."""
+    if np.isinf(values.data).any():
+        raise InputError(f"{name}: must hold finite numbers; found an infinity among the stored entries. Drop it.")
+    if not values.has_canonical_format:
+        values = values.copy()
+        values.sum_duplicates()
+    missing = np.isnan(values.data)
+    return values, Table.sparse(kept(values, ~missing) if missing.any() else sparse.csr_array(values))
+
+
+def _places(rows: Any, columns: Any, shape: tuple[int, int]) -> tuple[Array, Array]:
+    """Row and column numbers, broadcast against each other and checked."""
+    rows, columns = np.broadcast_arrays(rows, columns)
+    for name, places, size in (("rows", rows, shape[0]), ("columns", columns, shape[1])):
+        if places.dtype.kind not in "iu" or (places.size and not 0 <= places.min() <= places.max() < size):
+            raise InputError(f"{name}: must be whole numbers from 0 to {size - 1}; found {places!r}.")
+    return rows, columns
 
 
 def _observed(values: Array, mask: Array) -> Table:
@@ -161,7 +219,10 @@ class _Search:
         largest = float(truncated_svd(self.train.residual(nothing.left, nothing.right), 1).singular_values[0])
         self.penalties = max(largest, floor) * np.logspace(0, -4 if largest > floor else 0, steps)
         self.path: list[tuple[float, int, int, float]] = []
-        self.fits: dict[int, dict[int, tuple[float, Solution]]] = {0: {0: (self._error(nothing), nothing)}}
+        # Of a fit, only what the next can start from is kept: its rows may be many.
+        self.fits: dict[int, dict[int, tuple[float, Layout, Array]]] = {
+            0: {0: (self._error(nothing), nothing.layout, nothing.right)}
+        }
 
     def _error(self, fit: Solution) -> float:
         gaps = self.truth - entries(fit.left, fit.right, self.rows, self.columns)
@@ -169,20 +230,21 @@ class _Search:
 
     def best(self, limit: int) -> tuple[float, int]:
         """The lowest error with this rank limit, and the place of its penalty on the grid."""
-        return min((error, step) for step, (error, _) in self.fits[limit].items())
+        return min((error, step) for step, (error, _, _) in self.fits[limit].items())
 
     def attempt(self, limit: int) -> float:
         """Walk down the penalties with this rank limit; return the lowest error."""
         if limit not in self.fits:
             near = max(known for known in self.fits if known < limit)
             first = max(0, self.best(near)[1] - 3)
-            fit = self.fits[near].get(first, next(iter(self.fits[near].values())))[1]
-            found: dict[int, tuple[float, Solution]] = {}
+            _, layout, right = self.fits[near].get(first, next(iter(self.fits[near].values())))
+            found: dict[int, tuple[float, Layout, Array]] = {}
             for step in range(first, len(self.penalties)):
                 penalty = float(self.penalties[step])
-                fit = solve(self.train, fit.layout, fit.right, penalty, limit=limit, max_iter=50, tolerance=1e-4)
-                found[step] = (self._error(fit), fit)
-                self.path.append((penalty, limit, fit.layout.rank, found[step][0]))
+                fit = solve(self.train, layout, right, penalty, limit=limit, max_iter=50, tolerance=1e-4)
+                layout, right = fit.layout, fit.right
+                found[step] = (self._error(fit), layout, right)
+                self.path.append((penalty, limit, layout.rank, found[step][0]))
                 if step - min(found, key=lambda known: found[known][0]) == 1:
                     break
             self.fits[limit] = found
@@ -222,10 +284,14 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     """Fill missing entries: argmin_M ½‖P_Ω(X − offsets − M)‖² + λ‖M‖_*, Ω being the observed entries.
 
     A dense table marks missing entries with NaN. In a scipy sparse table, entries that are not stored are missing,
-    stored zeros are observed, and fitting never forms the dense table. `transform` and `fit_transform` return a dense
-    array in both cases, observed entries untouched; where that would be too large, call `fit` and read entries with
-    `estimate_at`. New rows are filled by their best fit to the columns' factors, with the same penalty; for the rows of
-    the fit this gives what the fit gave.
+    stored zeros are observed, and fitting never forms the dense table; it reads the entries where they are, float32 or
+    float64, and adds them up in float64. `transform` and `fit_transform` return a dense array in both cases, observed
+    entries untouched; where that would be too large, call `fit` and read entries with `estimate_at`. New rows are
+    filled by their best fit to the columns' factors, with the same penalty; for the rows of the fit this gives what the
+    fit gave.
+
+    Choosing `penalty` and `rank` takes dozens of fits. On a million rows, choose them on some of the rows, and raise
+    the penalty by the root of the ratio of rows.
 
     Columns are not rescaled. Standardise them first if their units differ.
 
@@ -312,11 +378,12 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
                 limit = search.limit(limit)
             search.attempt(limit)
             step = search.best(limit)[1]
-            start = search.fits[limit][step][1]
-            penalty, start_layout, right, path = float(search.penalties[step]), start.layout, start.right, search.path
+            _, layout, right = search.fits[limit][step]
+            penalty, path = float(search.penalties[step]), search.path
         else:
-            penalty, start_layout = check_positive(self.penalty, name="penalty"), layout
-        found = solve(table, start_layout, right, penalty, limit=limit, max_iter=max_iter, tolerance=tolerance)
+            penalty = check_positive(self.penalty, name="penalty")
+            layout, right = head_start(table, layout, right, penalty, limit=limit, generator=generator)
+        found = solve(table, layout, right, penalty, limit=limit, max_iter=max_iter, tolerance=tolerance)
         if not found.status.converged:
             warnings.warn(f"SoftImpute: {found.status.advice}", ConvergenceWarning, stacklevel=2)
         rank = found.layout.rank
@@ -362,23 +429,22 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             np.copyto(filled, given, where=~np.isnan(given))
         return filled
 
-    def estimate_at(self, rows: Any, columns: Any) -> Array:
-        """Return single entries of offsets + M for rows of the fitted table, without forming it.
+    def estimate_at(self, rows: Any, columns: Any, *, X: Any = None) -> Array:  # noqa: N803
+        """Return single entries of offsets + M, without forming it.
 
         Args:
             rows: row numbers.
             columns: column numbers; broadcast against `rows`.
+            X: the table whose rows are meant, filled as `transform` fills it; None: the fitted one.
         """
         check_is_fitted(self)
-        rows, columns = np.broadcast_arrays(rows, columns)
-        for name, places, size in (
-            ("rows", rows, len(self.row_factors_)),
-            ("columns", columns, len(self.column_factors_)),
-        ):
-            if places.dtype.kind not in "iu" or (places.size and not 0 <= places.min() <= places.max() < size):
-                raise InputError(f"{name}: must be whole numbers from 0 to {size - 1}; found {places!r}.")
-        found = entries(self.row_factors_, self.column_factors_, rows.ravel(), columns.ravel()).reshape(rows.shape)
-        return found + self.row_offsets_[rows] + self.column_offsets_[columns]
+        left, row_offsets = self.row_factors_, self.row_offsets_
+        if X is not None:
+            given, observed = self._read(X, reset=False)
+            left, row_offsets = (part.astype(given.dtype) for part in self._solve_rows(observed))
+        rows, columns = _places(rows, columns, (len(left), len(self.column_factors_)))
+        found = entries(left, self.column_factors_, rows.ravel(), columns.ravel()).reshape(rows.shape)
+        return found + row_offsets[rows] + self.column_offsets_[columns]
 
     def _read(self, X: Any, *, reset: bool) -> tuple[Any, Table]:  # noqa: N803
         """Check the caller's table; return it and its observed entries."""
@@ -392,17 +458,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             as_matrix(X, name="X", allow_missing=True)
             seen = ~np.isnan(X)
             return X, _observed(np.where(seen, X, 0.0).astype(np.float64, copy=False), seen)
-        if np.isinf(X.data).any():
-            raise InputError("X: must hold finite numbers; found an infinity among the stored entries. Drop it.")
-        if not X.has_canonical_format:
-            X = X.copy()  # noqa: N806
-            X.sum_duplicates()
-        stored = X.tocoo() if np.isnan(X.data).any() else None
-        if stored is None:
-            return X, Table.sparse(sparse.csr_array((X.data.astype(np.float64), X.indices, X.indptr), shape=X.shape))
-        seen = ~np.isnan(stored.data)
-        entries = (stored.data[seen].astype(np.float64), (stored.row[seen], stored.col[seen]))
-        return X, Table.sparse(sparse.csr_array(entries, shape=X.shape))
+        return _stored(X, name="X")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,18 +5,17 @@ The problem is min ½‖P_Ω(X − M)‖² + λ‖M‖_*, written with factors M
 row by row, then for `right`, column by column; Anderson acceleration, kept only when the objective falls, shortens the
 way. Whenever the sweeps settle, the optimality condition of the nuclear norm, ‖P_Ω(X − M)‖₂ ≤ λ, is looked at: singular
 directions of the residual above λ join the factors. So the rank grows to that of the minimiser, and a start in a
-subspace is no trap. Offsets are columns of the factors that carry no penalty, their partner held at one.
+subspace is no trap. Offsets are columns of the factors that carry no penalty, their partner held at one. Long sparse
+tables start from the answer for a tenth of their rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from keyless.arrays import (
     Array,
@@ -24,13 +23,11 @@ from keyless.arrays import (
     is_numpy,
     namespace,
 )
+from keyless.completion.observed import Table, squares
 from keyless.errors import CONVERGED, Status
 from keyless.lowrank import SparsePlusLowRank, truncated_svd
 
-__all__ = ["Layout", "Solution", "Table", "entries", "is_sparse", "row_pass", "solve"]
-
-_CHUNK = 4_000_000
-"""Numbers in the largest temporary of a sweep, about 32 MB."""
+__all__ = ["Layout", "Solution", "head_start", "row_pass", "solve"]
 
 _MEMORY = 5
 """How many earlier sweeps Anderson acceleration looks back."""
@@ -38,110 +35,13 @@ _MEMORY = 5
 _ROUGH = 1e-3
 """Relative fall of the objective per sweep at which missing directions are looked for the first time."""
 
+_LONG = 100_000
+"""Sparse tables of this many rows or more are first fitted to a part of their rows."""
+
+_PART = 0.1
+"""That part of the rows."""
+
 _UNSETTLED = Status("max_iter", "Stopped before settling. Raise max_iter or tolerance, or raise the penalty.")
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Observed entries: dense `values` (0 where missing) with a 0/1 `seen`, or scipy CSR `values` and no `seen`."""
-
-    values: Any
-    seen: Array | None
-    row_counts: Array
-    column_counts: Array
-    energy: float
-
-    @classmethod
-    def dense(cls, values: Array, mask: Array) -> Table:
-        """Take values that are zero where the boolean mask is False."""
-        xp = namespace(values)
-        seen = xp.astype(mask, values.dtype)
-        return cls(values, seen, xp.sum(seen, axis=1), xp.sum(seen, axis=0), squares(values))
-
-    @classmethod
-    def sparse(cls, values: Any) -> Table:
-        """Take a CSR array whose stored entries are the observed ones."""
-        columns = np.bincount(values.indices, minlength=values.shape[1])
-        return cls(values, None, np.diff(values.indptr), columns, squares(values.data))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        rows, columns = self.values.shape
-        return rows, columns
-
-    def chunks(self, width: int) -> Iterator[tuple[slice, Any, Any]]:
-        """Yield row ranges with their values and their 0/1 indicator; both can be multiplied from both sides."""
-        rows, columns = self.shape
-        step = max(1, _CHUNK // max(1, width))
-        for first in range(0, rows, step):
-            part = slice(first, min(first + step, rows))
-            if self.seen is not None:
-                yield part, self.values[part, :], self.seen[part, :]
-            else:
-                bounds = self.values.indptr[part.start : part.stop + 1]
-                inside = slice(bounds[0], bounds[-1])
-                pattern = (self.values.indices[inside], bounds - bounds[0])
-                data, shape = self.values.data[inside], (part.stop - part.start, columns)
-                ones = sparse.csr_array((np.ones_like(data), *pattern), shape=shape)
-                yield part, sparse.csr_array((data, *pattern), shape=shape), ones
-
-    def residual(self, left: Array, right: Array) -> Any:
-        """P_Ω(X − left·rightᵀ), dense or CSR as the table is."""
-        if self.seen is not None:
-            return self.values - self.seen * (left @ right.T)
-        rows = np.repeat(np.arange(self.shape[0], dtype=self.values.indices.dtype), self.row_counts)
-        data = self.values.data - entries(left, right, rows, self.values.indices)
-        return sparse.csr_array((data, self.values.indices, self.values.indptr), shape=self.shape)
-
-    def means(self, axis: int) -> Array:
-        """Mean observed entry of each row (axis 1) or column (axis 0), zero where nothing is observed. Numpy only."""
-        counts = self.row_counts if axis else self.column_counts
-        return np.asarray(self.values.sum(axis=axis)).ravel() / np.maximum(counts, 1)
-
-    def less(self, rows: Array, columns: Array) -> Table:
-        """The same entries with row and column offsets taken off. Numpy only."""
-        if self.seen is not None:
-            return Table.dense(self.values - self.seen * (rows[:, None] + columns), self.seen)
-        data = self.values.data - np.repeat(rows, self.row_counts) - columns[self.values.indices]
-        return Table.sparse(sparse.csr_array((data, self.values.indices, self.values.indptr), shape=self.shape))
-
-    def split(self, generator: np.random.Generator, fraction: float) -> tuple[Table, Array, Array, Array]:
-        """Hold out a random fraction of the observed entries: what is left, then their rows, columns and values."""
-        if self.seen is not None:
-            rows, columns = np.nonzero(self.seen)
-        else:
-            rows, columns = np.repeat(np.arange(self.shape[0]), self.row_counts), self.values.indices
-        out = generator.permutation(len(rows)) < max(1, round(fraction * len(rows)))
-        if self.seen is not None:
-            kept, values = self.seen.astype(bool), self.values[rows, columns]
-            kept[rows[out], columns[out]] = False
-            return Table.dense(np.where(kept, self.values, 0.0), kept), rows[out], columns[out], values[out]
-        values = self.values.data
-        left = sparse.csr_array((values[~out], (rows[~out], columns[~out])), shape=self.shape)
-        return Table.sparse(left), rows[out], columns[out], values[out]
-
-
-def is_sparse(table: Any) -> bool:
-    """Tell whether a table is a scipy sparse matrix."""
-    return bool(sparse.issparse(table))
-
-
-def squares(array: Array) -> float:
-    """The sum of squares."""
-    if is_numpy(array):
-        return float(np.vdot(array, array))
-    return float(namespace(array).sum(array * array))
-
-
-def entries(left: Array, right: Array, rows: Array, columns: Array) -> Array:
-    """Single entries of left·rightᵀ, without forming it."""
-    found = np.empty(len(rows), dtype=left.dtype)
-    step = max(1, _CHUNK // max(1, left.shape[1]))
-    for first in range(0, len(rows), step):
-        part = slice(first, first + step)
-        np.einsum("ij,ij->i", left[rows[part]], right[columns[part]], out=found[part])
-    return found
 
 
 @dataclass(frozen=True)
@@ -237,17 +137,18 @@ def row_pass(table: Table, layout: Layout, right: Array, penalty: float, *, colu
     xp = namespace(right)
     first, second, _ = layout.pairs()
     products = take(right, first) * take(right, second)
-    lefts, gained = [], 0.0
+    lefts = xp.empty((table.shape[0], layout.width), dtype=right.dtype, device=right.device)
+    gained = 0.0
     moments, cross = xp.zeros_like(products), xp.zeros_like(right)
     for part, values, seen in table.chunks(layout.width**2):
         left, gain = ridge(layout, penalty, seen @ products, values @ right, table.row_counts[part], of_rows=True)
-        lefts.append(left)
+        lefts[part, :] = left
         gained += gain
         if columns:
             moments = moments + seen.T @ (take(left, first) * take(left, second))
             cross = cross + values.T @ left
     objective = gained + 0.5 * table.energy + 0.5 * penalty * squares(right[:, : layout.rank])
-    return Pass(xp.concat(lefts, axis=0), objective, moments, cross)
+    return Pass(lefts, objective, moments, cross)
 
 
 def clean(layout: Layout, left: Array, right: Array, penalty: float) -> tuple[Layout, Array, Array]:
@@ -374,6 +275,32 @@ def solve(
     if layout.rank:  # the columns of right are orthogonal, so those of the estimate are those of left, rescaled
         values = xp.linalg.svdvals(xp.linalg.qr(state.left[:, : layout.rank] * xp.sqrt(values))[1])
     return Solution(layout, state.left, right, values, (*history, state.objective), status)
+
+
+def head_start(
+    table: Table,
+    layout: Layout,
+    right: Array,
+    penalty: float,
+    *,
+    limit: int,
+    generator: np.random.Generator,
+) -> tuple[Layout, Array]:
+    """The right factor to start a long sparse table with: that of a random tenth of its rows, rescaled.
+
+    Were the table f copies of its part, the minimiser would be the part's for λ/√f, with `right` f^¼ times as large. So
+    most sweeps, and all in which the rank grows, read a tenth of the entries. The minimum sought stays the same.
+    """
+    rows = table.shape[0]
+    if table.seen is not None or rows < _LONG:
+        return layout, right
+    chosen = np.sort(generator.choice(rows, round(_PART * rows), replace=False))
+    part, weight = table.some_rows(chosen), penalty * _PART**0.5
+    layout, right = head_start(part, layout, right, weight, limit=limit, generator=generator)
+    found = solve(part, layout, right, weight, limit=limit, max_iter=50, tolerance=1e-4)
+    right, layout = found.right.copy(), found.layout
+    right[:, : layout.rank] *= _PART**-0.25
+    return layout, right
 
 
 def extrapolate(trail: list[tuple[Array, Array]], layout: Layout) -> Array:
