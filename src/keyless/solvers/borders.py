@@ -9,7 +9,7 @@ the image itself is used.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ def neighbours(rows: int, columns: int) -> tuple[NDArray[np.intp], NDArray[np.in
     return beside, above
 
 
-@cache
+@lru_cache(maxsize=8)  # a patch, its halves both ways, the whole image; and the next image's
 def _roughness(height: int, width: int) -> Any:
     """Return the matrix of the quadratic form: squared second differences and a little of the first."""
 
@@ -106,6 +106,13 @@ def border_evidence(patches: FloatArray, mask: BoolArray) -> Borders:
     Args:
         patches: number × height × width, values 0 where not observed.
         mask: True where observed.
+
+    Example:
+        >>> import numpy as np
+        >>> image = np.sin(np.add.outer(np.arange(8) / 3, np.arange(24) ** 2 / 90))
+        >>> patches = np.stack(np.split(image, 3, axis=1))
+        >>> border_evidence(patches, np.ones(patches.shape, dtype=bool)).right.argmax(axis=1)[:2]
+        array([1, 2])
     """
     height, width = patches.shape[1:]
     if min(height, width) < _LEAST:
@@ -166,6 +173,7 @@ class _Prediction:
 
     @classmethod
     def learn(cls, examples: list[tuple[FloatArray, FloatArray, BoolArray]]) -> _Prediction:
+        """Fit weights and scale by turns to examples (columns before, column beyond, mask); outliers count less."""
         looks, contrast, target = [], [], []
         for before, beyond, seen in examples:
             see, vary = _looks(before)
@@ -175,7 +183,10 @@ class _Prediction:
         see, vary, wanted = np.concatenate(looks), np.concatenate(contrast), np.concatenate(target)
         size = see.shape[1]
         if len(wanted) <= size:
-            raise InputError(f"image: must have more than {size} pixels observed along the middle of its patches.")
+            raise InputError(
+                f"image: must have more than {size} pixels observed along the middle of its patches, to learn what "
+                f"continues across a border; found {len(wanted)}."
+            )
         spread = max(float(wanted.std()), 1e-6)
         floor = _FLOOR * max(float(np.ptp(wanted)), 1e-6)
         scales, trust = np.full(len(wanted), spread), np.ones(len(wanted))

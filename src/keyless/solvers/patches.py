@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keyless.arrays import Array, array_like, check_count, to_numpy
+from keyless.arrays import Array, array_like, check_count, random_generator, to_numpy
 from keyless.errors import CONVERGED, RUNNING, InputError, Status
 from keyless.problem import CorrespondenceProblem, PatchProblem
-from keyless.solvers.arranging import Grid, grow, sure_parts, swap_while_better
+from keyless.solvers.arranging import Grid, breed, grow, swap_while_better
 from keyless.solvers.base import Record, Solution, Solver
 from keyless.solvers.baseline import hard_couplings
 from keyless.solvers.borders import border_evidence, inpaint
@@ -20,6 +20,9 @@ from keyless.solvers.borders import border_evidence, inpaint
 __all__ = ["PatchArranger", "PatchArrangerState"]
 
 IntArray = NDArray[np.intp]
+FloatArray = NDArray[np.float64]
+
+_SWAPPED = 3  # arrangements in every step whose patches are swapped while that helps; it is slow for large grids
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,20 +31,18 @@ class PatchArrangerState:
 
     Attributes:
         grid: places, and the evidence of the borders.
-        arrangement: the best so far: a patch per place.
-        evidence: its evidence, in nats.
-        seeds: patches from which to grow next.
-        regrown: times the best arrangement was grown again from its sure parts.
-        settled: whether growing again helped no more.
+        arrangements: the fittest so far, best first; one line each, a patch per place.
+        evidence: of each, in nats.
+        seed: of the random choices of all generations.
+        unimproved: generations since the best improved.
         record: what the last step did.
     """
 
     grid: Grid
-    arrangement: IntArray
-    evidence: float
-    seeds: tuple[int, ...]
-    regrown: int = 0
-    settled: bool = False
+    arrangements: IntArray
+    evidence: FloatArray
+    seed: int
+    unimproved: int = 0
     record: Record | None = None
 
 
@@ -49,13 +50,16 @@ class PatchArrangerState:
 class PatchArranger(Solver[PatchArrangerState]):
     """Maximise the evidence of all common borders over arrangements of the shuffled patches.
 
-    What continues across a border is learned from the inside of the patches (see `borders`). An arrangement is grown
-    from the patches whose place is known or, where none is, from single patches one after the other; then grown again
-    from those of its parts that hold together. The estimate is the arranged image, missing pixels filled smoothly.
+    What continues across a border is learned from the inside of the patches (see `borders`). Arrangements are grown
+    from the patches whose place is known or, where none is, from single patches; then bred: each step grows new ones
+    that take over the neighbourhoods their parents agree on. The estimate is the arranged image, missing pixels filled
+    smoothly.
 
     Attributes:
-        seeds: single patches to grow from, where no place is known.
-        max_iter: at most so many arrangements are grown.
+        children: arrangements grown in every step.
+        parents: arrangements kept from step to step.
+        patience: steps without a better arrangement after which to stop.
+        max_iter: at most so many steps.
         max_time: at most so many seconds.
 
     Example:
@@ -66,23 +70,26 @@ class PatchArranger(Solver[PatchArrangerState]):
         >>> shuffled = image.copy()
         >>> shuffled[:8, :8], shuffled[:8, 8:16] = image[:8, 8:16], image[:8, :8]
         >>> problem = PatchProblem(Block(shuffled), (8, 8), (0, 1))
-        >>> PatchArranger().solve(problem).permutations[0].tolist()
+        >>> PatchArranger().solve(problem, random_state=0).permutations[0].tolist()
         [1, 0]
     """
 
-    seeds: int = 36
-    max_iter: int = 60
+    children: int = 24
+    parents: int = 12
+    patience: int = 12
+    max_iter: int = 200
     max_time: float | None = None
 
     def __post_init__(self) -> None:
-        check_count(self.seeds, name="seeds")
+        check_count(self.children, name="children")
+        check_count(self.parents, name="parents")
+        check_count(self.patience, name="patience")
         self._check_limits()
 
     def init(
         self, problem: CorrespondenceProblem, *, start: Array | None = None, random_state: Any = None
     ) -> PatchArrangerState:
-        """Return the state before the first arrangement: the evidence of all borders, patches as they stand."""
-        del random_state  # nothing here is random
+        """Return the state before the first step: the evidence of all borders, patches as they stand."""
         if not isinstance(problem, PatchProblem):
             raise InputError("problem: must be patches of an image; tables have no borders.")
         if start is not None:
@@ -93,57 +100,56 @@ class PatchArranger(Solver[PatchArrangerState]):
         def cut(matrix: Array) -> Any:
             return to_numpy(matrix).reshape(rows, height, columns, width).swapaxes(1, 2).reshape(-1, height, width)
 
-        evidence = border_evidence(cut(problem.image.values).astype(np.float64), cut(problem.image.mask))
-        grid = Grid(rows, columns, evidence)
-        seeds: tuple[int, ...] = ()
-        if len(problem.shuffled) == grid.size:
-            clear = np.zeros(grid.size)
-            for one_way in (evidence.right, evidence.right.T, evidence.below, evidence.below.T):
-                ordered = np.sort(one_way, axis=1)
-                clear += ordered[:, -1] - ordered[:, -2] if grid.size > 1 else ordered[:, -1]
-            seeds = tuple(int(patch) for patch in np.argsort(-clear, kind="stable")[: self.seeds])
-        arrangement = np.arange(grid.size)
-        return PatchArrangerState(grid, arrangement, float(grid.score(arrangement)), seeds)
+        grid = Grid(
+            rows, columns, border_evidence(cut(problem.image.values).astype(np.float64), cut(problem.image.mask))
+        )
+        standing = np.arange(grid.size)[None]
+        seed = int(random_generator(random_state).integers(2**32))
+        return PatchArrangerState(grid, standing, grid.score(standing), seed)
 
     def step(self, problem: CorrespondenceProblem, state: PatchArrangerState) -> PatchArrangerState:
-        """Grow from the next seed; when there is none left, from the sure parts of the best arrangement."""
+        """Grow the next generation, and keep the fittest of old and new."""
         assert isinstance(problem, PatchProblem)
-        grid, movable = state.grid, np.sort(np.array(problem.shuffled, dtype=np.intp))
-        anchored = len(movable) < grid.size
-        growing_again = not state.seeds and (state.regrown > 0 or not anchored)
-        starts: list[IntArray]
-        if state.seeds:
-            starts = [np.array([[0, 0, state.seeds[0]]], dtype=np.intp)]
-        elif not growing_again:
-            starts = [_cells(grid, state.arrangement, np.setdiff1d(np.arange(grid.size), movable), anchored=True)]
-        else:
-            starts = _sure_starts(grid, state.arrangement, movable)
-        best, evidence = state.arrangement, state.evidence
-        for cells in starts:
-            grown = grow(grid, cells, anchored=anchored)
-            if float(grid.score(grown)) < evidence - 0.1 * abs(evidence):
-                continue  # swaps will not make up for so much
-            found, value = swap_while_better(grid, grown, movable)
-            if value > evidence + 1e-9:
-                best, evidence = found, value
-        record = Record(
-            iteration=0 if state.record is None else state.record.iteration + 1,
-            objective=-evidence,
-            entropic_objective=-evidence,
-        )
+        grid, generation = state.grid, 0 if state.record is None else state.record.iteration + 1
+        rng = np.random.default_rng([state.seed, generation])
+        movable = np.sort(np.array(problem.shuffled, dtype=np.intp))
+        known = np.setdiff1d(np.arange(grid.size), movable)
+        grown = []
+        for cells in self._beginnings(grid, known, generation, rng):
+            if generation == 0:
+                grown.append(grow(grid, cells, anchored=len(known) > 0))
+                continue
+            one, other = state.arrangements[rng.integers(len(state.arrangements), size=2)]
+            grown.append(breed(grid, one, other, cells, anchored=len(known) > 0, rng=rng))
+        kept = self._fittest(grid, np.concatenate([state.arrangements, grown]))
+        swapped = [swap_while_better(grid, arrangement, movable)[0] for arrangement in kept[:_SWAPPED]]
+        kept = self._fittest(grid, np.concatenate([kept, swapped]))
+        evidence = grid.score(kept)
         return replace(
             state,
-            arrangement=best,
+            arrangements=kept,
             evidence=evidence,
-            seeds=state.seeds[1:],
-            regrown=state.regrown + (not state.seeds),
-            settled=growing_again and evidence <= state.evidence + 1e-9,
-            record=record,
+            unimproved=0 if evidence[0] > state.evidence[0] + 1e-9 else state.unimproved + 1,
+            record=Record(iteration=generation, objective=-float(evidence[0]), entropic_objective=-float(evidence[0])),
         )
 
+    def _beginnings(self, grid: Grid, known: IntArray, generation: int, rng: np.random.Generator) -> list[IntArray]:
+        """Return the cells from which to grow: those known, or one patch each time."""
+        if len(known):
+            cells = np.stack([known // grid.columns, known % grid.columns, known], axis=1)
+            # Without noise all would grow alike.
+            return [cells] * (1 if generation == 0 else self.children)
+        patches = rng.permutation(np.arange(max(grid.size, self.children)) % grid.size)[: self.children]
+        return [np.array([[0, 0, patch]], dtype=np.intp) for patch in patches]
+
+    def _fittest(self, grid: Grid, arrangements: IntArray) -> IntArray:
+        """Return the different ones of most evidence, best first."""
+        different = np.unique(arrangements, axis=0)
+        return different[np.argsort(-grid.score(different), kind="stable")[: self.parents]]
+
     def terminate(self, problem: CorrespondenceProblem, state: PatchArrangerState) -> Status:  # noqa: ARG002
-        """Stop when growing again changes nothing."""
-        return CONVERGED if state.settled else RUNNING
+        """Stop when generations bring nothing better."""
+        return CONVERGED if state.unimproved >= self.patience else RUNNING
 
     def finish(
         self, problem: CorrespondenceProblem, state: PatchArrangerState, history: Sequence[Record], status: Status
@@ -151,32 +157,16 @@ class PatchArranger(Solver[PatchArrangerState]):
         """Put the patches in place and fill what is missing."""
         assert isinstance(problem, PatchProblem)
         number = {place: index for index, place in enumerate(problem.shuffled)}
-        permutation = np.array([number[int(state.arrangement[place])] for place in problem.shuffled], dtype=np.int64)
+        permutation = np.array(
+            [number[int(state.arrangements[0, place])] for place in problem.shuffled], dtype=np.int64
+        )
         placed = problem.place([permutation])
         filled = inpaint(to_numpy(placed.values).astype(np.float64), to_numpy(placed.mask))
         return Solution(
             estimate=array_like(filled, problem.image.values),
             permutations=(permutation,),
             couplings=hard_couplings([permutation], problem),
-            objective=-state.evidence,
+            objective=-float(state.evidence[0]),
             history=tuple(history),
             status=status,
         )
-
-
-def _cells(grid: Grid, arrangement: IntArray, places: IntArray, *, anchored: bool) -> IntArray:
-    rows, columns = places // grid.columns, places % grid.columns
-    if not anchored:
-        rows, columns = rows - rows.min(), columns - columns.min()
-    return np.stack([rows, columns, arrangement[places]], axis=1)
-
-
-def _sure_starts(grid: Grid, arrangement: IntArray, movable: IntArray) -> list[IntArray]:
-    """Return the cells that hold together: with the known places, or the three largest parts."""
-    parts = sure_parts(grid, arrangement)
-    known = np.setdiff1d(np.arange(grid.size), movable)
-    if len(known):
-        held = np.flatnonzero(np.isin(parts, parts[known]))
-        return [_cells(grid, arrangement, held, anchored=True)]
-    largest = np.argsort(-np.bincount(parts), kind="stable")[:3]
-    return [_cells(grid, arrangement, np.flatnonzero(parts == part), anchored=False) for part in largest]
