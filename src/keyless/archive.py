@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import zipfile
 import zlib
@@ -18,6 +17,9 @@ __all__ = ["read_archive", "write_archive"]
 
 FORMAT = "keyless links"
 VERSION = 2
+
+_LARGE = 2**26
+"""Arrays of so many bytes are numbers that hardly become smaller, and would take minutes to compress."""
 
 
 def write_archive(
@@ -38,9 +40,11 @@ def write_archive(
             for name, array in arrays.items():
                 if array.dtype.kind == "O":
                     raise InputError(f"{name}: must be plain numbers or text to be saved; found dtype object.")
-                buffer = io.BytesIO()
-                np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
-                archive.writestr(f"arrays/{name}.npy", buffer.getvalue())
+                # Straight into the file: a large array must not be copied, and hardly becomes smaller.
+                entry = zipfile.ZipInfo(f"arrays/{name}.npy")
+                entry.compress_type = zipfile.ZIP_STORED if array.nbytes >= _LARGE else zipfile.ZIP_DEFLATED
+                with archive.open(entry, "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
             for name, content in (files or {}).items():
                 archive.writestr(f"files/{name}", content)
         partial.replace(target)
@@ -60,13 +64,12 @@ def read_archive(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray
                     f"{path}: must be of format version {VERSION}; found {header.get('version')!r}. "
                     "Read it with the version of keyless that wrote it, or save it again."
                 )
-            arrays = {
-                name.removeprefix("arrays/").removesuffix(".npy"): np.lib.format.read_array(
-                    io.BytesIO(archive.read(name)), allow_pickle=False
-                )
-                for name in archive.namelist()
-                if name.startswith("arrays/")
-            }
+            arrays = {}
+            for name in archive.namelist():
+                if name.startswith("arrays/"):
+                    with archive.open(name) as member:
+                        array = np.lib.format.read_array(member, allow_pickle=False)
+                    arrays[name.removeprefix("arrays/").removesuffix(".npy")] = array
             files = {
                 name.removeprefix("files/"): archive.read(name)
                 for name in archive.namelist()

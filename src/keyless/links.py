@@ -1,6 +1,10 @@
 """The one result: which row belongs to which, how sure that is, and the tables filled in.
 
 A `Links` stores little (permutations, couplings, the joint model, the tables as given) and derives the rest when asked.
+
+Of tables of `memory.LARGE_CELLS` cells and more nothing that is derived is kept: `completed`, `filled`, `joined` and
+`standard_errors` then hold the one table that is asked for, in the memory of that table, and what was observed in a
+large file is read from it again, which must be as it was.
 """
 
 from __future__ import annotations
@@ -14,16 +18,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import sparse
+from scipy.special import logsumexp
 
 from keyless.archive import read_archive, write_archive
 from keyless.arrays import check_count
-from keyless.embedding.factor_model import FactorModel, posterior
+from keyless.embedding.factor_model import FactorModel
 from keyless.embedding.joint_model import JointModel
 from keyless.embedding.scales import Scale
 from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, overall
-from keyless.likelihood.pairs import pair_log_ratio
+from keyless.likelihood.pairs import approximate_log_ratio, exact_log_ratio, pair_log_ratio
+from keyless.problem import Block
 from keyless.tables import Reading, Table, frame_like, name_tables, read_like, with_missingness
+from keyless.tables.memory import is_large
 from keyless.tables.saving import pack_table, unpack_table
 from keyless.views import Views
 
@@ -31,6 +39,9 @@ __all__ = ["Links", "TableLink", "load"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_EXACT, _EXACT_PAIRS, _PAIRS_AT_A_TIME = 20, 40_000, 2**22
+"""New rows are compared exactly with so many reference rows each, the best ones, and with all where pairs are few."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +53,8 @@ class TableLink:
         probability: how likely that is right; for −1, how likely it is that there is no partner. Where the evidence is
             uncertain never above ½; where tables are unlinkable, that of a guess.
         margin: log-likelihood ratio, in nats, of the match against the best alternative for that reference row.
-        coupling: `coupling[i, j]` is the probability that reference row i and row j are the same entity.
+        coupling: `coupling[i, j]` is the probability that reference row i and row j are the same entity; an array, or a
+            `scipy.sparse.csr_array` of the pairs that were looked at where rows are many.
         evidence: whether the table can be linked at all.
         correlations: canonical correlations between the matched rows of the reference and of the table, falling; none
             where too few rows are matched.
@@ -51,7 +63,7 @@ class TableLink:
     permutation: IntArray
     probability: FloatArray
     margin: FloatArray
-    coupling: FloatArray
+    coupling: FloatArray | sparse.csr_array
     evidence: Evidence
     correlations: FloatArray = field(default_factory=lambda: np.empty(0))
 
@@ -90,8 +102,8 @@ class Links(Views):
         """Per table, the row that belongs to each reference row, −1 for none."""
         return {name: link.permutation for name, link in self.found.items()}
 
-    def coupling(self, name: str) -> FloatArray:
-        """Return the soft correspondence of a table: probabilities, reference rows × its rows."""
+    def coupling(self, name: str) -> FloatArray | sparse.csr_array:
+        """Return the soft correspondence of a table: probabilities, reference rows × its rows; sparse for many rows."""
         return self._link(name).coupling
 
     @property
@@ -107,6 +119,9 @@ class Links(Views):
     def matches(self) -> Any:
         """One row per reference row and table: reference_id, table, row_id, probability, margin."""
         reference = self.tables[0]
+        numbered = all(isinstance(table.row_ids, range) for table in self.tables)
+        if numbered and self._pandas and reference.form != "records":
+            return self._numbered_matches()
         columns: dict[str, list[Any]] = {
             key: [] for key in ("reference_id", "table", "row_id", "probability", "margin")
         }
@@ -114,11 +129,12 @@ class Links(Views):
             link = self._link(table.name)
             columns["reference_id"] += reference.row_ids
             columns["table"] += [table.name] * len(link.permutation)
-            columns["row_id"] += [table.row_ids[j] if j >= 0 else None for j in link.permutation]
+            labels = table.row_ids
+            columns["row_id"] += [labels[j] if j >= 0 else None for j in link.permutation.tolist()]
             columns["probability"] += link.probability.tolist()
             columns["margin"] += link.margin.tolist()
         labels = [label for table in self.tables[1:] for label in table.row_ids]
-        if reference.form not in ("frame", "lazy") or isinstance(reference.native, pd.DataFrame):
+        if reference.form not in ("frame", "lazy") or self._pandas:
             if reference.form != "records" and all(isinstance(label, int) for label in labels):
                 # Whole numbers with gaps stay whole numbers.
                 columns["row_id"] = pd.array(columns["row_id"], dtype="Int64")  # type: ignore[assignment]
@@ -128,6 +144,27 @@ class Links(Views):
             columns["row_id"] = [label if label is None else str(label) for label in columns["row_id"]]
         return frame_like(reference, columns)
 
+    def _numbered_matches(self) -> pd.DataFrame:
+        """The matches where all rows are called by their numbers: no list of Python's numbers is made."""
+        found = [self._link(table.name) for table in self.tables[1:]]
+        rows = np.concatenate([link.permutation for link in found]).astype(np.int64)
+        return pd.DataFrame(
+            {
+                "reference_id": np.tile(np.arange(len(self.tables[0].row_ids)), len(found)),
+                "table": np.repeat(
+                    np.array([table.name for table in self.tables[1:]], dtype=object), len(rows) // len(found)
+                ),
+                "row_id": pd.arrays.IntegerArray(np.maximum(rows, 0), rows < 0),
+                "probability": np.concatenate([link.probability for link in found]),
+                "margin": np.concatenate([link.margin for link in found]),
+            }
+        )
+
+    @property
+    def _pandas(self) -> bool:
+        """Whether frames of pandas are handed out: for such frames, for arrays and for large files."""
+        return self.tables[0].native is None or isinstance(self.tables[0].native, pd.DataFrame)
+
     @property
     def completed(self) -> Mapping[str, Any]:
         """Each table in the caller's kind, rows in reference order, missing entries filled from the joint model.
@@ -135,6 +172,8 @@ class Links(Views):
         What was observed is as it was given, of text files the very text of the cell. What was filled is in the unit
         and type of its column: whole numbers, categories and dates stay such. Columns that are not used for linking
         are carried along and not filled.
+
+        Entries of a large file are read from it again; it must be as it was.
         """
         return _Lazy({table.name: table for table in self.tables}, self._complete)
 
@@ -150,18 +189,13 @@ class Links(Views):
         One column per name in `Table.columns`: for arrays and numbers that is the column itself, for a category one
         per indicator (`"sex=F"`), for a date in days.
         """
-        return _Lazy({table.name: table for table in self.tables}, lambda table: self._filled(table.name)[1].copy())
+        return _Lazy({table.name: table for table in self.tables}, self._errors)
 
     @property
     def factors(self) -> FloatArray:
         """Factors of the entity of each reference row, from all that its rows say: rows × rank."""
-        blocks = [self._used(table).block for table in self.tables]
-        rows = [self._rows(table.name) for table in self.tables]
-        # Tables that are not linked say nothing about the reference's entities.
-        known = (
-            self.model.entity_information(blocks, rows) if self.model.shared else self.model.information(0, blocks[0])
-        )
-        return np.asarray(posterior(known)[0])
+        blocks, rows = self._placed
+        return self.model.factors_of(blocks, rows)
 
     def joined(self) -> Any:
         """Return one wide table: all columns of all tables side by side in reference order, filled in.
@@ -171,7 +205,7 @@ class Links(Views):
         columns: dict[str, Any] = {}
         seen = Counter(str(column) for table in self.tables for column in table.all_columns)
         for table in self.tables:
-            for column, entries in table.entries(self._filled(table.name)[0], self._rows(table.name)).items():
+            for column, entries in table.entries(self._values(table.name), self._rows(table.name)).items():
                 columns[str(column) if seen[str(column)] == 1 else f"{table.name}.{column}"] = entries
         return frame_like(self.tables[0], columns, index=self.tables[0].index)
 
@@ -197,23 +231,46 @@ class Links(Views):
         if read.block.shape[1] != like.block.shape[1]:
             raise InputError(f"rows: must have {like.block.shape[1]} columns, as {table}; found {read.block.shape[1]}.")
         fresh = self._used(read, like=like)
-        known = self.model.entity_information(
-            [self._used(t).block for t in self.tables], [self._rows(name) for name in names], without=number
-        )
-        ratios = pair_log_ratio(self.model.information(number, fresh.block), known)
-        # A partner is as likely as none, and every reference row as likely as any other.
-        shift = np.maximum(ratios.max(axis=1, keepdims=True), 0.0)
-        weight = np.exp(ratios - shift)
-        probability = weight / (ratios.shape[1] * np.exp(-shift) + weight.sum(axis=1, keepdims=True))
-        best = np.argsort(-probability, axis=1, kind="stable")[:, : check_count(candidates, name="candidates")]
+        best, probability = self._nearest(number, fresh.block, check_count(candidates, name="candidates"))
         row = np.repeat(np.arange(len(best)), best.shape[1])
         return pd.DataFrame(
             {
-                "row": [fresh.row_ids[i] for i in row],
-                "reference_id": [self.tables[0].row_ids[j] for j in best.ravel()],
-                "probability": probability[row, best.ravel()],
+                "row": [fresh.row_ids[i] for i in row.tolist()],
+                "reference_id": [self.tables[0].row_ids[j] for j in best.ravel().tolist()],
+                "probability": probability.ravel(),
             }
         )
+
+    def _nearest(self, number: int, fresh: Block, count: int) -> tuple[IntArray, FloatArray]:
+        """Return the likeliest reference rows of new rows of a table, and their probabilities, the likeliest first."""
+        blocks, rows = self._placed
+        size, new_rows = len(rows[0]), np.arange(len(fresh.values))
+        parts = list(self.model.parts(size))
+        if len(parts) == 1:
+            known = self.model.entity_information(blocks, rows, without=number)
+            ratios = pair_log_ratio(self.model.information(number, fresh), known)
+            best = np.argsort(-ratios, axis=1, kind="stable")[:, :count]
+            probability = _probabilities(ratios, np.full(len(ratios), -np.inf), size)
+            return best, np.take_along_axis(probability, best, axis=1)
+        # Never all pairs at once: some reference rows at a time, of which the best are kept.
+        kept = _Kept.none(len(new_rows), min(max(count, _EXACT), size))
+        for part in parts:
+            known = self.model.entity_information(blocks, [index[part] for index in rows], without=number)
+            for some in _some(len(new_rows), _PAIRS_AT_A_TIME // len(known)):
+                new = self.model.information(number, fresh, rows=new_rows[some])
+                few = len(new) * len(known) <= _EXACT_PAIRS
+                kept.add(some, part, pair_log_ratio(new, known) if few else approximate_log_ratio(new, known))
+        # The best by an approximation are looked at again, exactly.
+        width = kept.places.shape[1]
+        for some in _some(len(new_rows), _EXACT_PAIRS // width):
+            places = kept.places[some].ravel()
+            known = self.model.entity_information(blocks, [index[places] for index in rows], without=number)
+            new = self.model.information(number, fresh, rows=new_rows[some])
+            ratios = exact_log_ratio(new, known, np.repeat(np.arange(len(new)), width), np.arange(len(places)))
+            kept.ratios[some] = ratios.reshape(-1, width)
+        order = np.lexsort((kept.places, -kept.ratios), axis=1)[:, :count]
+        probability = _probabilities(kept.ratios, kept.rest, size)
+        return np.take_along_axis(kept.places, order, axis=1), np.take_along_axis(probability, order, axis=1)
 
     def held_out_score(self, tables: Mapping[str, Any] | Iterable[Any], *, reading: Reading | None = None) -> float:
         """Return R² of the filled entries that are observed in `tables` and were not when linked.
@@ -237,7 +294,7 @@ class Links(Views):
             rows = self._rows(table.name)
             placed = np.flatnonzero(rows >= 0)
             fresh = fuller.mask[rows[placed]] & ~table.block.mask[rows[placed]]
-            filled = self._filled(table.name)[0][placed]
+            filled = self._values(table.name)[placed]
             for k, scale in enumerate(self.model.scales[self._number(table.name)][: fuller.shape[1]]):
                 truth = scale.apply(fuller.values[rows[placed], k][fresh[:, k]])
                 errors += float(((truth - scale.apply(filled[fresh[:, k], k])) ** 2).sum())
@@ -276,8 +333,26 @@ class Links(Views):
             return np.arange(len(self.tables[0].row_ids))
         return self._link(name).permutation
 
-    def _filled(self, name: str) -> tuple[FloatArray, FloatArray]:
-        return self._all_filled[name]
+    @property
+    def _placed(self) -> tuple[list[Block], list[IntArray]]:
+        """The tables as they were linked, and for each the row of each reference row."""
+        return [self._used(table).block for table in self.tables], [self._rows(table.name) for table in self.tables]
+
+    @property
+    def _large(self) -> bool:
+        return any(is_large(*table.block.shape) for table in self.tables)
+
+    def _values(self, name: str) -> FloatArray:
+        """Numbers of a table in reference order; of large tables those that are filled in only, 0 elsewhere."""
+        if not self._large:
+            return self._all_filled[name][0]
+        number = self._number(name)
+        return self.model.gaps(number, *self._placed)[:, : self.tables[number].block.shape[1]]
+
+    def _errors(self, table: Table) -> FloatArray:
+        if not self._large:
+            return self._all_filled[table.name][1].copy()
+        return self.model.gap_errors(self._number(table.name), *self._placed)[:, : table.block.shape[1]]
 
     def _number(self, name: str) -> int:
         return [table.name for table in self.tables].index(name)
@@ -287,8 +362,7 @@ class Links(Views):
 
     @cached_property
     def _all_filled(self) -> dict[str, tuple[FloatArray, FloatArray]]:
-        blocks = [self._used(table).block for table in self.tables]
-        filled = self.model.complete(blocks, [self._rows(table.name) for table in self.tables])
+        filled = self.model.complete(*self._placed)
         widths = [table.block.shape[1] for table in self.tables]
         return {
             table.name: (values[:, :width], errors[:, :width])
@@ -296,10 +370,55 @@ class Links(Views):
         }
 
     def _complete(self, table: Table) -> Any:
-        return table.rebuilt(self._filled(table.name)[0], self._rows(table.name), index=self.tables[0].index)
+        return table.rebuilt(self._values(table.name), self._rows(table.name), index=self.tables[0].index)
 
     def _mark(self, table: Table) -> Any:
         return table.marked(self._rows(table.name), index=self.tables[0].index)
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """The best reference rows for new rows so far, and what all others weigh together.
+
+    Attributes:
+        places: new rows × count, reference rows in no order.
+        ratios: their log-likelihood ratios, −∞ where there is none yet.
+        rest: per new row, the log of the sum of the others' likelihood ratios.
+    """
+
+    places: IntArray
+    ratios: FloatArray
+    rest: FloatArray
+
+    @classmethod
+    def none(cls, rows: int, count: int) -> _Kept:
+        """Return what is kept before anything was looked at."""
+        return cls(np.zeros((rows, count), dtype=np.int64), np.full((rows, count), -np.inf), np.full(rows, -np.inf))
+
+    def add(self, rows: slice, part: slice, ratios: FloatArray) -> None:
+        """Look at some new rows and some reference rows."""
+        places = np.broadcast_to(np.arange(part.start, part.stop), ratios.shape)
+        places, ratios = np.hstack([self.places[rows], places]), np.hstack([self.ratios[rows], ratios])
+        width = self.places.shape[1]
+        order = np.argpartition(-ratios, width - 1, axis=1)
+        best, others = order[:, :width], order[:, width:]
+        self.rest[rows] = np.logaddexp(self.rest[rows], logsumexp(np.take_along_axis(ratios, others, axis=1), axis=1))
+        self.places[rows] = np.take_along_axis(places, best, axis=1)
+        self.ratios[rows] = np.take_along_axis(ratios, best, axis=1)
+
+
+def _some(count: int, step: int) -> Iterator[slice]:
+    for start in range(0, count, max(step, 1)):
+        yield slice(start, min(start + max(step, 1), count))
+
+
+def _probabilities(ratios: FloatArray, rest: FloatArray, size: int) -> FloatArray:
+    """Return how likely each pair is, from log-ratios, the log-sum of those not listed, and how many there are in all.
+
+    A partner is as likely as none, and every reference row as likely as any other.
+    """
+    total = np.logaddexp(np.logaddexp(logsumexp(ratios, axis=1), rest), np.log(size))
+    return np.asarray(np.exp(ratios - total[:, None]), dtype=np.float64)
 
 
 class _Lazy(Mapping[str, Any]):
@@ -324,7 +443,8 @@ class _Lazy(Mapping[str, Any]):
 
 
 _FACTOR_FIELDS = ("loadings", "offsets", "noise", "spread", "shrinkage")
-_LINK_PARTS = ("permutation", "probability", "margin", "coupling", "correlations")
+_LINK_PARTS = ("permutation", "probability", "margin", "correlations")
+_SPARSE_PARTS = ("data", "indices", "indptr")
 _SCALE_FIELDS = ("kind", "sign", "offset", "centre", "spread", "lowest")
 
 
@@ -344,7 +464,7 @@ def save_links(links: Links, path: str | Path) -> None:
         tables.append(document)
     found = {}
     for t, (name, link) in enumerate(links.found.items(), start=1):
-        arrays |= {f"{t}.{part}": getattr(link, part) for part in _LINK_PARTS}
+        arrays |= {f"{t}.{part}": array for part, array in _link_arrays(link).items()}
         found[name] = vars(link.evidence) | {"null_scores": list(link.evidence.null_scores)}
     whole = {
         "tables": tables,
@@ -357,6 +477,24 @@ def save_links(links: Links, path: str | Path) -> None:
         "history": [dict(record) for record in links.history],
     }
     write_archive(path, whole, arrays, files)
+
+
+def _link_arrays(link: TableLink) -> dict[str, Any]:
+    parts = {part: getattr(link, part) for part in _LINK_PARTS}
+    if not sparse.issparse(link.coupling):
+        return parts | {"coupling": link.coupling}
+    kept = sparse.csr_array(link.coupling)
+    stored = {f"coupling.{part}": getattr(kept, part) for part in _SPARSE_PARTS}
+    return parts | stored | {"coupling.shape": np.array(kept.shape)}
+
+
+def _coupling(arrays: Mapping[str, Any]) -> Any:
+    if "coupling" in arrays or "coupling.shape" not in arrays:
+        return arrays["coupling"]
+    data, indices, indptr = (arrays[f"coupling.{part}"] for part in _SPARSE_PARTS)
+    kept = sparse.csr_array((data, indices, indptr), shape=tuple(arrays["coupling.shape"].tolist()))
+    kept.check_format(full_check=True)
+    return kept
 
 
 def load(path: str | Path) -> Links:
@@ -388,7 +526,10 @@ def _rebuilt(document: dict[str, Any], arrays: dict[str, Any], files: dict[str, 
     for t, (name, evidence) in enumerate(document["evidence"].items(), start=1):
         judged = Evidence(**(evidence | {"null_scores": tuple(evidence["null_scores"])}))
         parts = {part: arrays[f"{t}.{part}"] for part in _LINK_PARTS}
-        found[name] = TableLink(**parts, evidence=judged)
+        coupling = _coupling(_own(arrays, t))
+        if coupling.shape[0] != len(parts["permutation"]):
+            raise ValueError("a coupling has other rows than its permutation")
+        found[name] = TableLink(**parts, coupling=coupling, evidence=judged)
     model = FactorModel(**{name: arrays[f"model.{name}"] for name in _FACTOR_FIELDS})
     return Links(
         tables=tuple(tables),

@@ -21,10 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import Array, array_like, as_matrix, as_permutation, is_array, namespace
+from keyless.arrays import Array, array_like, as_matrix, as_permutation, is_array, is_numpy, namespace
 from keyless.errors import InputError
 
 __all__ = ["Block", "CorrespondenceProblem", "PatchProblem", "Problem", "pair_cost", "pair_gradient"]
+
+
+_CELLS_AT_A_TIME = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +39,18 @@ class Block:
         mask: True where observed. None: everything is.
         name: what to call the table in messages and results.
         columns: one name per column.
-        row_ids: one label per row.
+        row_ids: one label per row; a `range` stays one, so that numbers of many rows take no memory.
+
+    A numpy array that cannot be written to is used where it is, and need not fit in memory twice: that is how large
+    tables and files mapped into memory are given. Its mask is then used where it is, too, and may be one True for all
+    entries, `numpy.broadcast_to(True, shape)`.
     """
 
     values: Array
     mask: Array = None
     name: str = "table"
     columns: tuple[str, ...] | None = None
-    row_ids: tuple[Any, ...] | None = None
+    row_ids: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
         values, mask = self.values, self.mask
@@ -58,12 +65,13 @@ class Block:
                     f"{self.name}, mask: must have the shape of the values, {tuple(values.shape)}; "
                     f"found {tuple(mask.shape)}."
                 )
-            values = xp.where(mask, values, xp.zeros_like(values))
+            if not _is_settled(values, mask):
+                values = xp.where(mask, values, xp.zeros_like(values))
             as_matrix(values, name=self.name)
         for attribute, size in (("columns", values.shape[1]), ("row_ids", values.shape[0])):
             labels = getattr(self, attribute)
             if labels is not None:
-                labels = tuple(labels)
+                labels = labels if isinstance(labels, range) else tuple(labels)
                 object.__setattr__(self, attribute, labels)
                 if len(labels) != size:
                     raise InputError(f"{self.name}, {attribute}: must hold {size} labels; found {len(labels)}.")
@@ -84,6 +92,20 @@ class Block:
     @cached_property
     def _squares(self) -> Array:
         return namespace(self.values).sum(self.values * self.values, axis=1)
+
+
+def _is_settled(values: Array, mask: Array) -> bool:
+    """Tell whether values can be used where they are: nobody may write to them, and what is not observed is 0."""
+    if not is_numpy(values) or values.flags.writeable:
+        return False
+    if not any(mask.strides):
+        return bool(mask[:1, :1].all())
+    # Some rows at a time: what is compared is as large as the values.
+    step = max(1, _CELLS_AT_A_TIME // values.shape[1])
+    return not any(
+        np.any(values[start : start + step], where=~mask[start : start + step])
+        for start in range(0, values.shape[0], step)
+    )
 
 
 def _checked_mask(mask: Any, name: str) -> Array:

@@ -25,6 +25,9 @@ PAGE = 25
 LARGEST = 5_200_000
 """Characters of the store, so that the whole page stays below six million."""
 
+MOST = 1_000_000
+"""More matches never fit, and need not be packed to find that out."""
+
 
 def second_best(links: Links, name: str) -> tuple[IntArray, FloatArray]:
     """Return for each reference row its likeliest alternative, and how likely that is.
@@ -43,12 +46,11 @@ def second_best(links: Links, name: str) -> tuple[IntArray, FloatArray]:
     best, likely = np.full(len(permutation), -1), np.zeros(len(permutation))
     if hasattr(coupling, "tocsr"):
         kept = coupling.tocsr()
-        for i in range(len(permutation)):
-            inside = slice(kept.indptr[i], kept.indptr[i + 1])
-            other = kept.indices[inside] != permutation[i]
-            if other.any():
-                weights = np.where(other, kept.data[inside], -1.0)
-                best[i], likely[i] = kept.indices[inside][weights.argmax()], weights.max()
+        rows = np.repeat(np.arange(len(permutation)), np.diff(kept.indptr))
+        other = np.flatnonzero(kept.indices != permutation[rows])
+        # The likeliest last, of several the first: it is the one that stays.
+        order = other[np.lexsort((-kept.indices[other], kept.data[other]))]
+        best[rows[order]], likely[rows[order]] = kept.indices[order], kept.data[order]
     else:
         # Some rows at a time: a copy of the whole coupling can be too large.
         for start in range(0, len(permutation), 1024):
@@ -96,6 +98,8 @@ def match_table(links: Links) -> MatchTable:
     total = kept = len(columns["probability"])
     doubt = np.argsort(columns["probability"], kind="stable")
     chosen = np.arange(total)
+    if total > MOST:
+        kept, chosen = MOST, np.sort(doubt[:MOST])
     while len(store := _packed(links, columns, chosen)) > LARGEST:
         # Somewhat less than would fit if all matches took the same room.
         kept = int(0.95 * kept * LARGEST / len(store))
@@ -153,7 +157,9 @@ def _packed(links: Links, columns: dict[str, Any], chosen: IntArray) -> str:
 
 def _labels(row_ids: Sequence[Any], rows: Sequence[IntArray]) -> list[str] | None:
     """Return the labels of the rows that occur, and put in place of each row its number among them."""
-    if all(isinstance(row, int) for row in row_ids) and list(row_ids) == list(range(len(row_ids))):
+    if isinstance(row_ids, range) or (
+        all(isinstance(row, int) for row in row_ids) and list(row_ids) == list(range(len(row_ids)))
+    ):
         return None
     used = np.unique(np.concatenate(rows))
     used = used[used >= 0]

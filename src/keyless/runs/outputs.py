@@ -218,7 +218,24 @@ def match_records(links: Links) -> list[dict[str, Any]]:
 
 
 def _matches(links: Links) -> pd.DataFrame:
-    return pd.DataFrame(match_records(links))
+    """The lines of `matches.csv` as a frame, made column by column: there can be millions of them."""
+    reference, *others = links.tables
+    parts = []
+    for table in others:
+        found, labels = links.found[table.name], table.row_ids
+        rows = [str(labels[row]) if row >= 0 else None for row in found.permutation.tolist()]
+        parts.append(
+            pd.DataFrame(
+                {
+                    "reference_id": pd.Series([str(label) for label in reference.row_ids], dtype=object),
+                    "table": table.name,
+                    "row_id": pd.Series(rows, dtype=object),
+                    "probability": found.probability,
+                    "margin": found.margin,
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True)
 
 
 def with_ids(frame: pd.DataFrame, ids: Sequence[Any], *, name: str = "reference_id") -> pd.DataFrame:

@@ -25,7 +25,18 @@ from keyless.errors import InputError
 from keyless.tables.memory import check_memory, in_words
 from keyless.tables.reading import Reading, shown
 
-__all__ = ["STDIN", "File", "Text", "file_name", "open_file", "read_parquet", "read_text", "stem"]
+__all__ = [
+    "STDIN",
+    "File",
+    "Text",
+    "check_names",
+    "file_name",
+    "open_file",
+    "read_parquet",
+    "read_text",
+    "stem",
+    "to_pandas",
+]
 
 STDIN = "-"
 _SEPARATORS: dict[str, str | None] = {".csv": None, ".txt": None, ".tsv": "\t", ".tab": "\t"}
@@ -225,7 +236,7 @@ def read_text(file: File, reading: Reading) -> Text:
     )
     table = _batches(file, scan, separator, [f"f{k}" for k in range(width)])
     names = [str(table.column(k)[0].as_py()) for k in range(width)]
-    _check_names(names, file.where)
+    check_names(names, file.where)
     if table.num_rows < 2:
         raise InputError(f"{file.where}: must have rows below the line of column names; found none.")
     if width > 1 and all(re.fullmatch(r"[+-]?\d+([.,]\d+)?", name.strip()) for name in names):
@@ -418,7 +429,8 @@ def _line(file: File, encoding: str, record: int, *, skip_blank: bool) -> int | 
     return start
 
 
-def _check_names(names: list[str], where: str) -> None:
+def check_names(names: list[str], where: str) -> None:
+    """Refuse a file in which two columns have the same name."""
     places: dict[str, int] = {}
     for number, name in enumerate(names, start=1):
         if name in places:
@@ -457,8 +469,13 @@ def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
             table = pa.Table.from_batches(parquet.iter_batches(), schema=parquet.schema_arrow)
         except pa.ArrowException as error:
             raise InputError(f"{file.where}: must be a Parquet file; it is damaged or something else.") from error
-    _check_names(table.column_names, file.where)
+    check_names(table.column_names, file.where)
     if not table.num_rows:
         raise InputError(f"{file.where}: must have rows; found none.")
+    return to_pandas(table)
+
+
+def to_pandas(table: pa.Table) -> pd.DataFrame:
+    """Return a table of a Parquet file as a frame; whole numbers stay such where some are missing."""
     frame: pd.DataFrame = table.to_pandas(types_mapper=_NULLABLE.get)
     return frame

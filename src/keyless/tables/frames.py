@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from keyless.tables.cells import DAY, written_dates, written_numbers
 from keyless.tables.columns import Coding
+from keyless.tables.memory import is_large
 from keyless.tables.reading import ColumnUse
 
 __all__ = ["build", "from_records", "taken", "to_records"]
@@ -20,6 +21,9 @@ __all__ = ["build", "from_records", "taken", "to_records"]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""The first day of the year 1 and the last of the year 9999, counted from 1970."""
 
 _PER_DAY = {"s": DAY // 1_000_000, "ms": DAY // 1000, "us": DAY, "ns": DAY * 1000}
 
@@ -128,6 +132,8 @@ def _put(series: pd.Series, index: IntArray, gaps: IntArray, use: ColumnUse, num
 def _rounded(days: FloatArray, coding: Coding) -> IntArray:
     """Return days as microseconds, in the steps of the column."""
     step = DAY if coding.form == "D" else 1_000_000
+    # What a model fills in may lie beyond any calendar.
+    days = np.clip(days, _FIRST_DAY, _LAST_DAY)
     return (np.round(days * DAY / step) * step).astype(np.int64)
 
 
@@ -176,11 +182,14 @@ def build(columns: Mapping[Any, Any], *, like: Any, index: pd.Index | None = Non
         index: row labels of a pandas frame; None: numbers from 0.
     """
     if like is None or isinstance(like, pd.DataFrame):
-        frame = pd.DataFrame({label: _for_pandas(entries) for label, entries in columns.items()})
+        plain = {label: _for_pandas(entries) for label, entries in columns.items()}
+        # Columns of the same type are copied into one array, unless there are too many entries to hold them twice.
+        large = is_large(len(next(iter(plain.values()), ())), len(plain))
+        frame = pd.DataFrame(plain, copy=False) if large else pd.DataFrame(plain)
         return frame if index is None else frame.set_axis(index, axis=0)
     implementation = nw.get_native_namespace(like)
-    plain = {str(label): _for_others(entries, like) for label, entries in columns.items()}
-    return nw.from_dict(plain, backend=implementation).to_native()
+    others = {str(label): _for_others(entries, like) for label, entries in columns.items()}
+    return nw.from_dict(others, backend=implementation).to_native()
 
 
 def _for_pandas(entries: Any) -> Any:

@@ -27,7 +27,16 @@ from keyless.tables.cells import date_format, days_of
 from keyless.tables.columns import Coding, Column, levels_in_order
 from keyless.tables.reading import ColumnUse, Kind, shown
 
-__all__ = ["MAX_LEVELS", "Found", "encode", "identifies", "look"]
+__all__ = [
+    "MAX_LEVELS",
+    "Found",
+    "encode",
+    "identifies",
+    "is_named_like_id",
+    "look",
+    "refuse_infinity",
+    "says_nothing",
+]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -120,22 +129,41 @@ def _numbers(column: Column) -> Found:
 def _number(column: Column, values: FloatArray, kind: Kind, reason: str, coding: Coding) -> Found:
     """Return a column of numbers, unless it says nothing."""
     seen = _finite(column, values)[~np.isnan(values)]
-    if not seen.size:
-        return _empty(column)
-    # A single entry does not show that a column is constant.
-    if seen.size > 1 and seen.min() == seen.max():
-        return _left(column, f"every observed entry is the same, {_plain(seen[0])}")
+    extremes = (seen.min(), seen.max()) if seen.size else (np.nan, np.nan)
+    left = says_nothing(column, seen.size, *extremes)
+    if left is not None:
+        return left
     use = ColumnUse(column.name, kind, reason, (column.name,), coding)
     return Found(use, values[:, None])
+
+
+def says_nothing(column: Column, count: int, low: float, high: float) -> Found | None:
+    """Return a column of numbers as left out where it says nothing; None where it says something.
+
+    Args:
+        column: the column.
+        count: how many of its entries are observed.
+        low: the smallest.
+        high: the largest.
+    """
+    if not count:
+        return _empty(column)
+    # A single entry does not show that a column is constant.
+    if count > 1 and low == high:
+        return _left(column, f"every observed entry is the same, {_plain(low)}")
+    return None
 
 
 def _finite(column: Column, values: FloatArray) -> FloatArray:
     infinite = np.flatnonzero(np.isinf(values))
     if infinite.size:
-        raise column.refuse(
-            int(infinite[0]), "must be a finite number; found an infinity", "Replace it, or mark it missing."
-        )
+        raise refuse_infinity(column, int(infinite[0]))
     return values
+
+
+def refuse_infinity(column: Column, row: int) -> InputError:
+    """Return an error about an entry that is infinite."""
+    return column.refuse(row, "must be a finite number; found an infinity", "Replace it, or mark it missing.")
 
 
 def _plain(value: float) -> str:
@@ -146,6 +174,11 @@ def _integers(column: Column) -> Found:
     if not column.series.null_count() and identifies(column.name, column.numbers):
         return _left(column, "whole numbers, all different, and named like an id", kind="id", candidate=True)
     return _number(column, column.numbers, "integer", "whole numbers", Coding(decimals=0))
+
+
+def is_named_like_id(name: str) -> bool:
+    """Tell whether a column of whole numbers, all different, would be taken for ids because of its name."""
+    return bool(_ID.search(name) or _CAMEL_ID.search(name) or _COUNTER.search(name))
 
 
 def identifies(name: str, values: FloatArray) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from keyless.arrays import as_matrix, to_numpy
 from keyless.errors import InputError
 from keyless.problem import Block
-from keyless.tables.memory import check_memory
+from keyless.tables.ids import row_numbers
+from keyless.tables.memory import check_memory, is_large
 from keyless.tables.reading import ColumnUse, Kind, Reading
 
 __all__ = [
@@ -40,30 +41,80 @@ _KINDS: dict[str, tuple[Kind, str]] = {
 }
 
 
+_CELLS_AT_A_TIME = 2**21
+
+
 def read_array(table: Any, *, name: str, reading: Reading) -> Parts:
     """Return a block, the array where the block does not hold all of it, and what became of each column.
 
     Every column of an array is used, also a constant one: its columns are the caller's choice.
     """
+    if _is_large_array(table):
+        return _read_large(table, name=name, reading=reading)
     values = to_numpy(as_matrix(table, name=name, allow_missing=True))
     given = table if isinstance(table, np.ndarray) else values
-    kind, reason = _KINDS.get(given.dtype.kind, ("number", "numbers"))
-    names = tuple(f"{name}_{k}" for k in range(values.shape[1]))
-    uses = tuple(ColumnUse(column, kind, reason, (column,)) for column in names)
-    dropped = {
-        k: f"named in {wish}"
-        for k, column in enumerate(names)
-        if (wish := reading.wish(name, column)) in ("drop", "within")
-    }
-    keep = bool(dropped) or (given.dtype.kind in "biuf" and given.dtype != np.float64)
+    uses = _array_uses(given, name, reading)
+    kept = [k for k, use in enumerate(uses) if use.columns]
+    dropped = len(kept) < len(uses)
+    keep = dropped or (given.dtype.kind in "biuf" and given.dtype != np.float64)
     matrix = given.copy() if keep else None
-    uses = tuple(ColumnUse(use.name, "left out", dropped[k]) if k in dropped else use for k, use in enumerate(uses))
-    kept = [k for k in range(len(names)) if k not in dropped]
     values = values.astype(np.float64)[:, kept] if dropped else values.astype(np.float64)
-    if not kept:
-        raise InputError(f"{name}: must have at least one column that is used; all are named in drop or within.")
-    block = Block(values, ~np.isnan(values), name, tuple(names[k] for k in kept), tuple(range(len(values))))
+    block = Block(values, ~np.isnan(values), name, tuple(uses[k].name for k in kept), row_numbers(len(values)))
     return block, matrix, uses
+
+
+def _array_uses(given: Any, name: str, reading: Reading) -> tuple[ColumnUse, ...]:
+    kind, reason = _KINDS.get(given.dtype.kind, ("number", "numbers"))
+    uses = []
+    for k in range(given.shape[1]):
+        column = f"{name}_{k}"
+        if (wish := reading.wish(name, column)) in ("drop", "within"):
+            uses.append(ColumnUse(column, "left out", f"named in {wish}"))
+        else:
+            uses.append(ColumnUse(column, kind, reason, (column,)))
+    if not any(use.columns for use in uses):
+        raise InputError(f"{name}: must have at least one column that is used; all are named in drop or within.")
+    return tuple(uses)
+
+
+def _is_large_array(table: Any) -> bool:
+    plain = isinstance(table, np.ndarray) and not isinstance(table, np.ma.MaskedArray)
+    return plain and table.ndim == 2 and table.dtype.kind in "biuf" and is_large(*table.shape)
+
+
+def _read_large(table: Any, *, name: str, reading: Reading) -> Parts:
+    """Return a large array as a block where it is, or copied once: where it has gaps, other columns or another type.
+
+    Numbers stay in their precision; whole numbers go where they are exact, single precision up to 16 bits.
+    """
+    uses = _array_uses(table, name, reading)
+    kept = [k for k, use in enumerate(uses) if use.columns]
+    chosen: Any = slice(None) if len(kept) == len(uses) else kept
+    single = table.dtype.itemsize <= (4 if table.dtype.kind == "f" else 2)
+    dtype = np.dtype(np.float32 if single else np.float64)
+    rows, batches = table.shape[0], list(_batches(*table.shape))
+    gaps = table.dtype.kind == "f" and any(np.isnan(table[part].min()) for part in batches)
+    values, mask = table.view(np.ndarray), np.broadcast_to(np.True_, (rows, len(kept)))
+    if gaps or len(kept) < len(uses) or dtype != table.dtype:
+        values = np.empty((rows, len(kept)), dtype=dtype)
+        mask = np.ones(values.shape, dtype=bool) if gaps else mask
+        for part in batches:
+            values[part] = table[part][:, chosen]
+            if gaps:
+                missing = np.isnan(values[part])
+                mask[part] = ~missing
+                values[part][missing] = 0
+    values = values.view()
+    # Nobody writes to it from here on, so that nobody needs a copy; the caller's array stays as it is.
+    values.flags.writeable = False
+    block = Block(values, mask, name, tuple(uses[k].name for k in kept), row_numbers(rows))
+    return block, table if dtype != table.dtype or len(kept) < len(uses) else None, uses
+
+
+def _batches(rows: int, columns: int) -> Iterator[slice]:
+    step = max(1, _CELLS_AT_A_TIME // columns)
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
 
 
 def is_sparse(table: Any) -> bool:
@@ -75,7 +126,7 @@ def read_sparse(table: Any, *, name: str, reading: Reading) -> Parts:
     """Return a block, the matrix in rows, and what became of each column; what is not stored is missing."""
     columns = tuple(f"{name}_{k}" for k in range(table.shape[1])) if len(table.shape) == 2 else ()
     zero = reading.unstored == "zero"
-    return _read(table, columns, tuple(range(table.shape[0])), name=name, reading=reading, zero=zero)
+    return _read(table, columns, row_numbers(table.shape[0]), name=name, reading=reading, zero=zero)
 
 
 def is_anndata(table: Any) -> bool:
@@ -102,7 +153,7 @@ def read_anndata(table: Any, *, name: str, reading: Reading) -> Parts:
 
 
 def _read(
-    table: Any, columns: tuple[str, ...], row_ids: tuple[Any, ...], *, name: str, reading: Reading, zero: bool
+    table: Any, columns: tuple[str, ...], row_ids: Sequence[Any], *, name: str, reading: Reading, zero: bool
 ) -> Parts:
     if len(table.shape) != 2 or 0 in table.shape:
         raise InputError(
@@ -171,10 +222,37 @@ def filled(
         rows: row for each row of the result, −1 for none.
         unstored_missing: whether what a sparse matrix does not store is missing, rather than 0.
     """
+    if not is_large(len(rows), len(uses)) or is_sparse(matrix):
+        whole = _filled_part(block, matrix, uses, values, rows, unstored_missing=unstored_missing)
+        given = whole.dtype if matrix is None else matrix.dtype
+        return whole if np.isnan(whole).any() else whole.astype(given, copy=False)
+    made = np.empty((len(rows), len(uses)), dtype=_dtype(block, matrix, uses))
+    gaps = False
+    for part in _batches(*made.shape):
+        made[part] = _filled_part(block, matrix, uses, values[part], rows[part], unstored_missing=unstored_missing)
+        gaps = gaps or bool(np.isnan(made[part]).any())
+    return made if gaps or matrix is None else made.astype(matrix.dtype, copy=False)
+
+
+def _dtype(block: Block, matrix: Any, uses: Sequence[ColumnUse]) -> Any:
+    """Return the type of a whole array; what is left out may be missing, which needs a type that can say so."""
+    given = block.values.dtype if matrix is None else matrix.dtype
+    return given if all(use.columns for use in uses) else np.result_type(given, np.float32)
+
+
+def _filled_part(
+    block: Block,
+    matrix: Any,
+    uses: Sequence[ColumnUse],
+    values: FloatArray,
+    rows: IntArray,
+    *,
+    unstored_missing: bool,
+) -> np.ndarray[Any, np.dtype[Any]]:
     here, taken = rows >= 0, np.maximum(rows, 0)
     observed = block.mask[taken] & here[:, None]
     if matrix is None:
-        return np.where(observed, block.values[taken], values)
+        return np.where(observed, block.values[taken], values.astype(block.values.dtype, copy=False))
     dtype = matrix.dtype
     new: np.ndarray[Any, np.dtype[Any]] = np.asarray(values)
     if dtype.kind == "b":
@@ -189,14 +267,13 @@ def filled(
     part = np.where(observed, given[:, kept], new.astype(dtype))
     if kept.all():
         return part
-    # What is left out may be missing, which needs a type that can say so.
-    whole = np.empty((len(rows), len(uses)), dtype=np.result_type(dtype, np.float32))
+    whole = np.empty((len(rows), len(uses)), dtype=_dtype(block, matrix, uses))
     whole[:, kept] = part
     whole[:, ~kept] = given[:, ~kept]
     if unstored_missing and sparse:
         whole[:, ~kept] = _stored(matrix, taken, whole.dtype, fill=np.nan)[:, ~kept]
     whole[np.ix_(~here, ~kept)] = np.nan
-    return whole if np.isnan(whole).any() else whole.astype(dtype)
+    return whole
 
 
 def _stored(matrix: Any, rows: IntArray, dtype: Any, *, fill: float) -> np.ndarray[Any, np.dtype[Any]]:

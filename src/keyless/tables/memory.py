@@ -3,31 +3,74 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from keyless.errors import InputError
 
-__all__ = ["available_memory", "check_memory", "in_words", "memory_needed"]
+__all__ = [
+    "LARGE_CELLS",
+    "LARGE_ROWS",
+    "available_memory",
+    "check_memory",
+    "has_many_rows",
+    "in_words",
+    "is_large",
+    "memory_needed",
+]
+
+LARGE_ROWS = 5_000
+"""From so many rows on tables are linked by landmarks, which never holds all pairs of rows."""
+
+LARGE_CELLS = 20_000_000
+"""From so many cells on a table is held once, in single precision where that is enough, and never copied whole."""
 
 _SQUARES = 8
-"""Arrays of reference rows × rows a search holds at a time: couplings, log-ratios, costs and their scratch."""
+"""Arrays of reference rows × rows a search of all pairs holds at a time: couplings, log-ratios, costs, scratch."""
+
+_RANK, _FACTOR_ARRAYS = 40, 6
+"""Linking by landmarks holds so many float32 arrays of rows × rank at a time, of a rank of at most 40."""
+
+_CANDIDATES, _CANDIDATE_BYTES = 5, 24
+"""… and per table and row so many candidates: place, log-ratio and probability of each."""
+
+_FIXED = 10**9
+"""… and landmarks, models and libraries, whatever the size of the tables."""
 
 
-def memory_needed(shapes: Sequence[tuple[int, int]]) -> int:
+def is_large(rows: int, columns: int) -> bool:
+    """Tell whether a table has so many cells that it is held once and never copied whole."""
+    return rows * columns >= LARGE_CELLS
+
+
+def has_many_rows(sizes: Iterable[int]) -> bool:
+    """Tell whether tables of so many rows are linked by landmarks unless another method is asked for."""
+    return max(sizes, default=0) >= LARGE_ROWS
+
+
+def memory_needed(shapes: Sequence[tuple[int, int]], *, all_pairs: bool | None = None) -> int:
     """Return about how many bytes it takes to link tables of these shapes, the reference first.
 
-    A search holds a few float64 arrays of reference rows × rows per table, and every table as numbers, mask, scores
-    and filled.
+    Below `LARGE_ROWS` rows a search holds a few float64 arrays of reference rows × rows per table, and every table as
+    numbers, mask, scores and filled. From there on what is held grows with the rows and not with their square: the
+    tables, a few arrays of rows × rank, and a few candidates for each row.
 
     Args:
         shapes: rows and columns of each table.
+        all_pairs: whether all pairs of rows are held; None: below `LARGE_ROWS` rows.
 
     Example:
         >>> memory_needed([(1000, 20), (1000, 30)]) // 10**6
         65
+        >>> memory_needed([(10**7, 60), (10**7, 40)]) // 10**9
+        16
     """
-    tables = sum(rows * columns * (3 * 8 + 1) for rows, columns in shapes)
+    # A large table is held in single precision, with a mask where it has gaps.
+    tables = sum(rows * columns * (4 + 1 if is_large(rows, columns) else 3 * 8 + 1) for rows, columns in shapes)
+    if has_many_rows(rows for rows, _ in shapes) if all_pairs is None else not all_pairs:
+        most, rank = max(rows for rows, _ in shapes), min(_RANK, sum(columns for _, columns in shapes))
+        candidates = most * len(shapes[1:]) * _CANDIDATES * _CANDIDATE_BYTES
+        return tables + most * rank * 4 * _FACTOR_ARRAYS + candidates + _FIXED
     reference = shapes[0][0] if shapes else 0
     return tables + sum(_SQUARES * 8 * reference * rows for rows, _ in shapes[1:])
 
@@ -55,7 +98,7 @@ def available_memory() -> int | None:
     return max(min(found), 0)
 
 
-def check_memory(needed: int, *, max_memory: int | None, where: str, what: str) -> None:
+def check_memory(needed: int, *, max_memory: int | None, where: str, what: str, held: int = 0) -> None:
     """Refuse what cannot fit, with the number it would need.
 
     Args:
@@ -63,8 +106,11 @@ def check_memory(needed: int, *, max_memory: int | None, where: str, what: str) 
         max_memory: bytes that may be used; None: what the machine has available.
         where: the table or file, as messages name it.
         what: what needs the memory.
+        held: bytes of it that are held already, and so are no longer available.
     """
-    limit = available_memory() if max_memory is None else max_memory
+    limit = max_memory
+    if limit is None and (free := available_memory()) is not None:
+        limit = free + held
     if limit is not None and needed > limit:
         kind = "available" if max_memory is None else "allowed by max_memory"
         raise InputError(

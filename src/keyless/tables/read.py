@@ -15,14 +15,16 @@ from narwhals.exceptions import DuplicateError
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.columns import Column
-from keyless.tables.files import STDIN, open_file, read_parquet, read_text
+from keyless.tables.files import STDIN, File, open_file, read_parquet, read_text
 from keyless.tables.frames import from_records
+from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
+from keyless.tables.large import read_large
 from keyless.tables.long import widened
-from keyless.tables.looking import Found, encode, look
+from keyless.tables.looking import encode, look
 from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, read_array, read_sparse
 from keyless.tables.memory import check_memory, memory_needed
 from keyless.tables.naming import name_reference
-from keyless.tables.reading import ColumnUse, Reading, check_named, shown
+from keyless.tables.reading import Reading, check_named, shown
 from keyless.tables.table import Form, Table
 
 __all__ = ["read_like", "read_table", "read_tables"]
@@ -71,8 +73,14 @@ def read_tables(
         max_memory=reading.max_memory,
         where="tables",
         what=f"linking tables of {sizes} rows",
+        held=sum(_held(table.block) for table in ordered),
     )
     return ordered, reference
+
+
+def _held(block: Block) -> int:
+    """Return the bytes a block takes; a mask that is one True for all entries takes none."""
+    return int(block.values.nbytes + (block.mask.nbytes if any(block.mask.strides) else 0))
 
 
 def read_table(table: Any, *, name: str, reading: Reading | None = None) -> Table:
@@ -84,6 +92,10 @@ def read_table(table: Any, *, name: str, reading: Reading | None = None) -> Tabl
             for standard input, or a table that was read before.
         name: what to call it.
         reading: how to read it.
+
+    Tables of `memory.LARGE_CELLS` cells and more are held once. A Parquet file of numbers is read in batches (see
+    `large`), and an array is used where it is, in its own precision, also when it is mapped into memory from a file: it
+    must not be changed while the table is in use.
 
     Example:
         >>> table = read_table([{"sex": s, "age": a} for s, a in zip("FMFFMM", range(6))], name="clinic")
@@ -100,7 +112,9 @@ def _read(table: Any, name: str, reading: Reading) -> Table:
     if isinstance(table, Table):
         return replace(table, block=replace(table.block, name=name))
     if isinstance(table, str | Path):
-        read = _read_frame(_read_file(table, reading), name, reading)
+        file = open_file(table, max_memory=reading.max_memory)
+        large = read_large(file, name=name, source=str(table), reading=reading) if file.parquet else None
+        read = _read_frame(_read_file(file, table, reading), name, reading) if large is None else large
     elif is_anndata(table):
         block, matrix, uses = read_anndata(table, name=name, reading=reading)
         missing = reading.unstored == "missing"
@@ -140,8 +154,7 @@ def _framed(table: Any, name: str) -> _Given | None:
     return _Given(table, name)
 
 
-def _read_file(path: str | Path, reading: Reading) -> _Given:
-    file = open_file(path, max_memory=reading.max_memory)
+def _read_file(file: File, path: str | Path, reading: Reading) -> _Given:
     source = None if file.path is None else str(path)
     if file.parquet:
         return _laid_out(_Given(read_parquet(file, reading), file.where, source=source), reading)
@@ -175,9 +188,9 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
     ]
     found = [look(column, reading.wish(name, column.name)) for column in columns]
     # The long layout has its rows named already, and its columns are entries, none of them an id.
-    id_at = None if indexed and reading.layout == "long" else _id_column(columns, found, indexed=indexed)
-    uses = tuple(_final(one, names_rows=k == id_at) for k, one in enumerate(found))
-    row_ids: Any = range(len(frame))
+    id_at = None if indexed and reading.layout == "long" else id_column(columns, found, indexed=indexed)
+    uses = named_rows(found, id_at)
+    row_ids: Any = row_numbers(len(frame))
     if id_at is not None:
         row_ids = frame.get_column(frame.columns[id_at]).to_list()
     elif indexed:
@@ -196,13 +209,13 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
             f"{given.where}: must have different names; {shown(twice)} is a column and a level of a category. "
             "Rename one."
         )
-    block = Block(values, ~np.isnan(values), name, block_columns, tuple(row_ids))
+    block = Block(values, ~np.isnan(values), name, block_columns, row_ids)
     return Table(
         block,
         given.native,
         indexed=indexed,
         uses=uses,
-        notes=(*given.notes, *_doubtful_ids(columns, found)),
+        notes=(*given.notes, *doubtful_ids(columns, found)),
         source=given.source,
         id_column=None if id_at is None else labels[id_at],
         form=given.form,
@@ -221,51 +234,6 @@ def _column(given: _Given, reading: Reading, label: str, series: Any) -> Column:
     )
 
 
-def _id_column(columns: list[Column], found: list[Found], *, indexed: bool) -> int | None:
-    """Return which column names the rows: the one the caller names, or the first that can where there is no index."""
-    named = [number for number, one in enumerate(found) if one.use.kind == "id" and one.use.reason == "named as id"]
-    if len(named) > 1:
-        names = " and ".join(shown(columns[number].name) for number in named)
-        raise InputError(f"{columns[0].where}: must have one id column; id names {names}. Leave one out.")
-    if named:
-        _check_id(columns[named[0]])
-        return named[0]
-    if indexed:
-        return None
-    return next((number for number, one in enumerate(found) if one.candidate), None)
-
-
-def _check_id(column: Column) -> None:
-    seen: dict[Any, int] = {}
-    for row, entry in enumerate(column.entries):
-        if entry is None:
-            raise column.refuse(row, "an id must not be missing", "Name another id column, or fill it in.")
-        if entry in seen:
-            raise column.refuse(
-                row,
-                f"{shown(entry)} is the id of row {seen[entry]}, too",
-                "Ids must tell rows apart: name another id column, or take one of the rows out.",
-            )
-        seen[entry] = row
-
-
-def _final(found: Found, *, names_rows: bool) -> ColumnUse:
-    return replace(found.use, kind="id", reason=f"{found.use.reason}; it names the rows") if names_rows else found.use
-
-
-def _doubtful_ids(columns: list[Column], found: list[Found]) -> list[str]:
-    """Say so where a column is named like an id and does not tell rows apart."""
-    notes = []
-    for column, one in zip(columns, found, strict=True):
-        if column.name.strip().lower() == "id" and one.use.kind == "left out" and column.levels[1]:
-            codes, levels = column.levels
-            if 1 < len(levels) < len(codes):
-                notes.append(
-                    f"column {shown(column.name)} is no id: it has {len(levels)} different entries in {len(codes)} rows"
-                )
-    return notes
-
-
 def read_like(rows: Any, *, like: Table, reading: Reading | None = None) -> Table:
     """Return new rows of a known table, every column used as it is used there.
 
@@ -276,7 +244,7 @@ def read_like(rows: Any, *, like: Table, reading: Reading | None = None) -> Tabl
     """
     reading = Reading() if reading is None else reading
     if isinstance(rows, str | Path):
-        given: _Given | None = _read_file(rows, reading)
+        given: _Given | None = _read_file(open_file(rows, max_memory=reading.max_memory), rows, reading)
     elif is_anndata(rows) or is_sparse(rows):
         given = None
     else:
@@ -296,12 +264,12 @@ def read_like(rows: Any, *, like: Table, reading: Reading | None = None) -> Tabl
             parts.append(encode(column, use, like.levels(use)))
     values = np.concatenate(parts, axis=1)
     indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
-    row_ids: Any = range(len(frame))
+    row_ids: Any = row_numbers(len(frame))
     if like.id_column is not None and like.id_column in labels:
         row_ids = frame.get_column(labels[like.id_column]).to_list()
     elif indexed:
         row_ids = given.native.index
-    block = Block(values, ~np.isnan(values), like.name, like.columns, tuple(row_ids))
+    block = Block(values, ~np.isnan(values), like.name, like.columns, row_ids)
     return Table(block, given.native, indexed=indexed, uses=like.uses, form=given.form)
 
 

@@ -23,7 +23,10 @@ import scipy.sparse as sp
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.columns import Coding
+from keyless.tables.ids import row_numbers
+from keyless.tables.kept import KeptFile
 from keyless.tables.matrices import is_sparse
+from keyless.tables.memory import is_large
 from keyless.tables.reading import ColumnUse
 from keyless.tables.table import Table
 
@@ -35,7 +38,10 @@ Files = dict[str, bytes]
 
 def pack_table(table: Table) -> tuple[dict[str, Any], Arrays, Files]:
     """Return a table as a document of plain values, arrays and bytes."""
-    arrays: Arrays = {"values": table.block.values, "mask": table.block.mask}
+    arrays: Arrays = {"values": table.block.values}
+    # One True for all entries need not be written for each of them.
+    if any(table.block.mask.strides):
+        arrays["mask"] = table.block.mask
     files: Files = {}
     document: dict[str, Any] = {
         "name": table.name,
@@ -50,6 +56,10 @@ def pack_table(table: Table) -> tuple[dict[str, Any], Arrays, Files]:
     }
     if table.matrix is not None:
         document["matrix"] = _pack_matrix(table.matrix, arrays)
+    if table.kept is not None:
+        document["kept"] = asdict(table.kept)
+        if table.id_column is not None:
+            files["row_ids"] = _ipc(pa.table({"row_id": pa.array(table.row_ids)}))
     if table.form == "anndata":
         document["obs"] = _pack_pandas(table.native.obs, files, "obs")
         document["var"] = _pack_pandas(table.native.var, files, "var")
@@ -73,15 +83,22 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
         native = _unpack_frame(document["frame"], files)
         if form == "lazy" and isinstance(native, pd.DataFrame):
             form = "frame"
-    row_ids: Any = range(len(arrays["values"]))
-    if document["id_column"] is not None:
+    values = arrays["values"]
+    mask = arrays["mask"] if "mask" in arrays else np.broadcast_to(np.True_, values.shape)
+    if is_large(*values.shape):
+        # Nobody else has it, so that it need not be copied.
+        values.flags.writeable = False
+    row_ids: Any = row_numbers(len(values))
+    if "row_ids" in files:
+        row_ids = pa.ipc.open_stream(files["row_ids"]).read_all().column("row_id").to_pylist()
+    elif document["id_column"] is not None:
         frame = nw.from_native(native, eager_only=True)
         label = next(label for label in frame.columns if str(label) == document["id_column"])
         row_ids = frame.get_column(label).to_list()
     elif document["indexed"]:
         row_ids = native.obs_names if form == "anndata" else native.index
     return Table(
-        Block(arrays["values"], arrays["mask"], document["name"], tuple(document["columns"]), tuple(row_ids)),
+        Block(values, mask, document["name"], tuple(document["columns"]), row_ids),
         native,
         indexed=document["indexed"],
         uses=uses,
@@ -91,6 +108,7 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
         form=form,
         matrix=matrix if form != "frame" else None,
         unstored_missing=document["unstored_missing"],
+        kept=KeptFile(**document["kept"]) if "kept" in document else None,
     )
 
 

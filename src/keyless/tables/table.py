@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables import matrices
 from keyless.tables.frames import build, taken, to_records
+from keyless.tables.kept import KeptFile
 from keyless.tables.reading import ColumnUse
 
 __all__ = ["Form", "Table", "frame_like", "with_missingness"]
@@ -31,8 +32,9 @@ class Table:
     """A table as the caller gave it, and the numbers that are used of it.
 
     Attributes:
-        block: the numbers, in float64, with names and row labels.
-        native: the caller's frame or AnnData, a frame of text for a text file; None when an array was given.
+        block: the numbers, with names and row labels; in float64, large tables often in float32.
+        native: the caller's frame or AnnData, a frame of text for a text file; None when an array or a large file was
+            given.
         indexed: whether the rows have labels of their own (a pandas index), rather than numbers from 0.
         uses: what became of each column, in the caller's order.
         notes: what there is to say about how it was read.
@@ -41,6 +43,7 @@ class Table:
         form: what kind of thing was given.
         matrix: the array or sparse matrix given, where the block does not hold all of it.
         unstored_missing: whether what a sparse matrix does not store is missing, rather than 0.
+        kept: the large file whose entries are read again when they are asked for.
     """
 
     block: Block
@@ -53,6 +56,7 @@ class Table:
     form: Form = "array"
     matrix: Any = field(default=None, repr=False)
     unstored_missing: bool = False
+    kept: KeptFile | None = None
 
     @property
     def name(self) -> str:
@@ -65,7 +69,7 @@ class Table:
         return self.block.columns or ()
 
     @property
-    def row_ids(self) -> tuple[Any, ...]:
+    def row_ids(self) -> Sequence[Any]:
         """Label of each row."""
         return self.block.row_ids or ()
 
@@ -100,6 +104,8 @@ class Table:
             use, label = self.uses[number], self.all_columns[number]
             if self.form == "cells":
                 return self._read_cells(use, label)
+            if self.kept is not None:
+                return self.kept.column(label)
             return list(self._frame.get_column(label).to_list())
         if self.form == "anndata" and name in self.native.obs.columns:
             return list(self.native.obs[name].tolist())
@@ -132,12 +138,13 @@ class Table:
 
     def observed(self, rows: IntArray) -> list[BoolArray]:
         """Return, for each column, where it is observed in `rows` (−1: nowhere) or not used at all."""
-        here, taken_rows = rows >= 0, np.maximum(rows, 0)
-        places = {name: number for number, name in enumerate(self.columns)}
-        return [
-            self.block.mask[taken_rows, places[use.columns[0]]] & here if use.columns else np.ones(len(rows), bool)
-            for use in self.uses
-        ]
+        return [self._observed(use, rows) for use in self.uses]
+
+    def _observed(self, use: ColumnUse, rows: IntArray) -> BoolArray:
+        if not use.columns:
+            return np.ones(len(rows), dtype=bool)
+        seen: BoolArray = self.block.mask[np.maximum(rows, 0), self.columns.index(use.columns[0])] & (rows >= 0)
+        return seen
 
     def entries(self, values: FloatArray, rows: IntArray) -> dict[Any, Any]:
         """Return all columns by name, rows in a new order, what is not observed filled.
@@ -149,18 +156,19 @@ class Table:
         if self.form in ("array", "sparse", "anndata"):
             whole = self._whole(values, rows)
             return {label: whole[:, k] for k, label in enumerate(self.all_columns)}
-        frame = self.native if isinstance(self.native, pd.DataFrame) else self._frame
+        frame = self.native if isinstance(self.native, pd.DataFrame) or self.kept is not None else self._frame
         places = {name: number for number, name in enumerate(self.columns)}
         return {
             label: taken(
-                frame,
+                # One column of a large file at a time.
+                frame if self.kept is None else self.kept.frame(label),
                 label,
                 rows,
                 use=use,
                 values=values[:, [places[name] for name in use.columns]],
-                observed=seen,
+                observed=self._observed(use, rows),
             )
-            for label, use, seen in zip(self.all_columns, self.uses, self.observed(rows), strict=True)
+            for label, use in zip(self.all_columns, self.uses, strict=True)
         }
 
     def rebuilt(self, values: FloatArray, rows: IntArray, *, index: pd.Index | None = None) -> Any:
@@ -173,7 +181,8 @@ class Table:
         """
         if self.form in ("array", "sparse", "anndata"):
             whole = self._whole(values, rows)
-            return self._matrix(whole, rows, index, known=~np.isnan(whole) if whole.dtype.kind == "f" else None)
+            some = self.form == "sparse" and whole.dtype.kind == "f"
+            return self._matrix(whole, rows, index, known=~np.isnan(whole) if some else None)
         return self._framed(self.entries(values, rows), index)
 
     def marked(self, rows: IntArray, *, index: pd.Index | None = None) -> Any:
@@ -194,7 +203,7 @@ class Table:
 
     def _framed(self, columns: Mapping[Any, Any], index: pd.Index | None) -> Any:
         made = frame_like(self, columns, index=index)
-        if isinstance(made, pd.DataFrame):
+        if isinstance(made, pd.DataFrame) and self.native is not None:
             made.columns = self.native.columns
         return made
 
@@ -229,8 +238,10 @@ def with_missingness(table: Table, *, like: Table | None = None) -> Table:
     """
     share = (table if like is None else like).block.mask.mean(axis=0)
     varying = np.flatnonzero((share > 0) & (share < 1))
+    if not varying.size:
+        return table
     mask = table.block.mask
-    values = np.concatenate([table.block.values, mask[:, varying].astype(np.float64)], axis=1)
+    values = np.concatenate([table.block.values, mask[:, varying].astype(table.block.values.dtype)], axis=1)
     seen = np.concatenate([mask, np.ones((mask.shape[0], varying.size), dtype=bool)], axis=1)
     columns = (*table.columns, *(f"{table.columns[k]} is observed" for k in varying))
     return replace(table, block=Block(values, seen, table.name, columns, table.row_ids))
