@@ -7,10 +7,24 @@ import pytest
 
 from keyless.downloads import data_home
 from keyless.errors import InputError
-from keyless.experiments.movielens import PAPER, as_published, honest
+from keyless.experiments.movielens import PAPER, honest, honest_rival
 from keyless.experiments.platforms import fill_alone, fill_joined, link_by_shared_films, shuffled_platforms
-from keyless.experiments.ratings import GENRES, Fit, Ratings, choose, complete, offsets, read_ratings, split_pairs
+from keyless.experiments.published import METHODS, as_published
+from keyless.experiments.ratings import (
+    GENRES,
+    Fit,
+    Ratings,
+    choose,
+    complete,
+    offsets,
+    published_tables,
+    rank_iterates,
+    read_ratings,
+    split_pairs,
+    threshold_path,
+)
 from keyless.likelihood.shared import shared_log_ratio
+from keyless.lowrank import project_rank, threshold_singular_values
 
 needs_data = pytest.mark.skipif(
     not (data_home() / "ml-100k" / "u.data").is_file(),
@@ -118,12 +132,111 @@ def test_filling_by_the_true_order_beats_a_wrong_one(little):
     }
 
 
-def test_both_protocols_run_on_little_data(little):
+def test_shared_evidence_is_the_sum_over_columns_of_single_log_ratios():
+    rng = np.random.default_rng(2)
+    first = rng.integers(1, 4, (5, 4)).astype(float), rng.random((5, 4)) < 0.6
+    second = rng.integers(1, 4, (6, 4)).astype(float), rng.random((6, 4)) < 0.6
+    agreement = 0.9
+    seen = np.concatenate([first[1], second[1]])
+    pooled = np.concatenate([first[0], second[0]])
+    wanted = np.zeros((5, 6))
+    for i in range(5):
+        for j in range(6):
+            for k in range(4):
+                share = seen[:, k].mean()
+                also = share * (1 - agreement) / (1 - share)  # so that the second table is observed as often
+                here, there = first[1][i, k], second[1][j, k]
+                same = agreement if here else also
+                wanted[i, j] += np.log((same if there else 1 - same) / (share if there else 1 - share))
+                if here and there:
+                    common = np.clip((pooled[seen[:, k], k] == first[0][i, k]).mean(), 0.01, 0.99)
+                    agree = first[0][i, k] == second[0][j, k]
+                    wanted[i, j] += np.log((agreement if agree else 1 - agreement) / (common if agree else 1 - common))
+    assert np.allclose(shared_log_ratio(first, second, agreement=agreement), wanted)
+
+
+def test_published_splits_leak_and_honest_ones_do_not(little):
+    tables = published_tables(little, 0)
+    assert 0 not in np.concatenate(list(tables.films.values()))  # the first film is lost
+    for genre in GENRES:
+        assert not (tables.train[genre] & tables.test[genre]).any()
+        assert np.array_equal(tables.train[genre] | tables.test[genre], tables.whole[genre] > 0)
+    assert tables.leaked_share() > 0.5
+    train, test = split_pairs(little.values > 0, share=0.2, random_state=0)
+    one_split = type(tables)(
+        {genre: little.values[:, films] for genre, films in little.films.items()},
+        {genre: train[:, films] for genre, films in little.films.items()},
+        {genre: test[:, films] for genre, films in little.films.items()},
+        little.films,
+    )
+    assert one_split.leaked_share() == 0
+
+
+def test_published_tables_keep_users_of_all_genres_only(little):
+    values = little.values.copy()
+    values[3, little.films["Action"]] = 0
+    assert len(published_tables(Ratings(values, little.films), 0).whole["Drama"]) == 39
+
+
+def test_released_iterates_are_those_of_the_named_operators():
+    rng = np.random.default_rng(0)
+    values, mask = 3 + rng.standard_normal((30, 20)), rng.random((30, 20)) < 0.6
+    values = np.where(mask, values, 0.0)
+    first, second = (found for found, _ in zip(rank_iterates(values, mask, 3, np.zeros((30, 20))), "12", strict=False))
+    assert np.allclose(first, project_rank(values, 3), atol=1e-8)
+    assert np.allclose(second, project_rank(np.where(mask, values, first), 3), atol=1e-8)
+    seen = []
+
+    def error(estimate):
+        seen.append(estimate)
+        return 1.0  # never better, so that the start remains
+
+    assert not threshold_path(values, mask, error).any()
+    levels = [*range(490, 49, -10), *range(49, 1, -1)]
+    first_level = next(level for level in levels if level < np.linalg.norm(values, 2))
+    assert np.allclose(seen[1], threshold_singular_values(values, first_level), atol=1e-8)
+
+
+def test_separate_columns_differ_from_shared_ones(little):
+    train, _ = split_pairs(little.values > 0, share=0.2, random_state=0)
+    platforms, users = shuffled_platforms(little, train, random_state=0)
+    # The same user's ratings of a film are equal in all tables; rows of different users tell the two ways apart.
+    wrong = {genre: np.roll(np.argsort(users[genre]), 5) for genre in list(platforms.values)[1:]}
+    together, apart = (
+        fill_joined(platforms, wrong, random_state=0, fit=Fit(3.0, 2.0, 2.0), same_films=same) for same in (True, False)
+    )
+    both, here, there = np.intersect1d(little.films["Drama"], little.films["Comedy"], return_indices=True)
+    drama, comedy = np.arange(40), wrong["Comedy"]
+    assert len(both)
+    assert np.allclose(together["Drama"][drama][:, here], together["Comedy"][comedy][:, there])
+    assert not np.allclose(apart["Drama"][drama][:, here], apart["Comedy"][comedy][:, there])
+
+
+def test_honest_scores_use_shared_films_and_beat_each_table_alone(little):
     found = honest(little, 0)
     assert found["Oracle"]["Total"] < found["SIR"]["Total"]
+    assert found["keyless, shared films"]["Total"] < found["SIC"]["Total"]
     assert np.mean(list(found["keyless, shared films"]["links right"].values())) > 0.9
-    for method in PAPER:
-        assert set(as_published(little, 0, method, steps=3)) == {*GENRES, "Total"}
+
+
+def test_published_choice_by_test_error(little):
+    """Table by table it never ends above its start; by one iterate it may, but knowing the order it does not."""
+    found = as_published(little, 0, ranks=(3,), steps=60)
+    assert set(found) == set(METHODS) == set(PAPER)
+    for scores in found.values():
+        assert set(scores) == {*GENRES, "Total"}
+    assert all(found["M³O"][genre] <= found["SIC"][genre] + 1e-12 for genre in GENRES)
+    assert found["Oracle"]["Total"] < min(found["SIC"]["Total"], found["SIR"]["Total"])
+
+
+@pytest.mark.parametrize("method", ["MUS", "Baseline", "M³O"])
+def test_honest_rivals_never_see_what_is_held_out(little, method):
+    """Other test ratings change the scores and nothing else: links, and so what is filled, stay."""
+    _, test = split_pairs(little.values > 0, share=0.2, random_state=0)
+    other = Ratings(np.where(test, 6.0 - little.values, little.values), little.films)
+    found, changed = (honest_rival(data, 0, method, ranks=(1, 2), steps=2) for data in (little, other))
+    assert found["links right"] == changed["links right"]
+    assert found["Total"] != changed["Total"]
 
 
 @needs_data
@@ -134,6 +247,19 @@ def test_movielens_is_read_whole():
     assert [len(ratings.films[genre]) for genre in GENRES] == [505, 247, 725, 251, 251]
     with pytest.raises(InputError, match="must be some of"):
         read_ratings(data_home() / "ml-100k", genres=("Opera",))
+
+
+@needs_data
+def test_half_of_the_published_test_ratings_are_in_another_training_part():
+    tables = published_tables(read_ratings(data_home() / "ml-100k"), 0)
+    assert {len(whole) for whole in tables.whole.values()} == {930}
+    # A film of m tables is in the training part of another one with probability 1 − 0.2^(m−1).
+    count = np.bincount(np.concatenate(list(tables.films.values())))
+    rated = {genre: (whole > 0).sum(axis=0) for genre, whole in tables.whole.items()}
+    chances = [rated[genre] @ (1 - 0.2 ** (count[films] - 1.0)) for genre, films in tables.films.items()]
+    expected = sum(chances) / sum(counts.sum() for counts in rated.values())
+    assert abs(tables.leaked_share() - expected) < 0.01
+    assert expected > 0.5
 
 
 @needs_data

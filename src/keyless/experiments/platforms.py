@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,9 +72,14 @@ def fill_alone(platforms: Platforms, *, random_state: int) -> dict[str, FloatArr
 
 
 def fill_joined(
-    platforms: Platforms, permutations: Mapping[str, IntArray], *, random_state: int, fit: Fit | None = None
+    platforms: Platforms,
+    permutations: Mapping[str, IntArray],
+    *,
+    random_state: int,
+    fit: Fit | None = None,
+    same_films: bool = True,
 ) -> dict[str, FloatArray]:
-    """Complete all tables as one: linked rows are one user, films of the same number one column.
+    """Complete all tables as one: linked rows are one user.
 
     Args:
         platforms: the tables.
@@ -83,6 +87,8 @@ def fill_joined(
             is a user of its own.
         random_state: seed of the validation parts.
         fit: weights of the completion; None: chosen on the training ratings.
+        same_films: films of the same number are one column; else the tables stand side by side, as for a method that
+            is not told of common films.
 
     Returns:
         By genre, in the order of its own rows.
@@ -98,9 +104,8 @@ def fill_joined(
         owner[alone] = users + np.arange(int(alone.sum()))
         users += int(alone.sum())
         rows[genre] = owner
-    films = np.unique(np.concatenate(list(platforms.films.values())))
-    columns = {genre: np.searchsorted(films, numbers) for genre, numbers in platforms.films.items()}
-    values, mask = np.zeros((users, len(films))), np.zeros((users, len(films)), dtype=bool)
+    columns, width = _columns(platforms, same_films=same_films)
+    values, mask = np.zeros((users, width)), np.zeros((users, width), dtype=bool)
     for genre, seen in platforms.masks.items():
         at_row, at_column = np.nonzero(seen)
         cells = rows[genre][at_row], columns[genre][at_column]
@@ -108,6 +113,16 @@ def fill_joined(
     chosen = choose(values, mask, random_state=random_state) if fit is None else fit
     estimate = complete(values, mask, chosen)
     return {genre: estimate[np.ix_(rows[genre], columns[genre])] for genre in platforms.values}
+
+
+def _columns(platforms: Platforms, *, same_films: bool) -> tuple[dict[str, IntArray], int]:
+    """Return for each table where its columns stand among those of all, and how many these are."""
+    if same_films:
+        films = np.unique(np.concatenate(list(platforms.films.values())))
+        return {genre: np.searchsorted(films, numbers) for genre, numbers in platforms.films.items()}, len(films)
+    edges = np.cumsum([0, *(len(numbers) for numbers in platforms.films.values())])
+    places = {genre: edges[k] + np.arange(len(numbers)) for k, (genre, numbers) in enumerate(platforms.films.items())}
+    return places, int(edges[-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +139,7 @@ class SharedLink:
     margins: dict[str, FloatArray]
     log_ratios: dict[str, FloatArray]
 
-    def sure(self, least: float = 0.0) -> dict[str, IntArray]:
+    def sure(self, least: float = 3.0) -> dict[str, IntArray]:
         """Return the permutations with −1 where the margin is not above `least`."""
         return {
             genre: np.where(self.margins[genre] > least, permutation, -1)
@@ -136,15 +151,20 @@ class SharedLink:
         return {genre: foscttm(-ratio, truth[genre]) for genre, ratio in self.log_ratios.items()}
 
 
-def link_by_shared_films(platforms: Platforms, *, rounds: int = 3) -> SharedLink:
+def link_by_shared_films(platforms: Platforms, *, rounds: int = 6, least: float = 3.0) -> SharedLink:
     """Match every table to all others joined, by the films both have, until settled or `rounds` are over.
+
+    A row counts as joined only where its match has a margin: evidence from a wrong match would outweigh the right one.
 
     Args:
         platforms: the tables.
         rounds: passes over the tables.
+        least: margin, in nats; the default is odds of twenty to one.
     """
     reference, *others = platforms.values
+    pairs = {(a, b): _pair(platforms, a, b) for a in platforms.values for b in others if a != b}
     placed: dict[str, IntArray] = {reference: np.arange(len(platforms.values[reference]))}
+    joined = {reference: np.ones(len(platforms.values[reference]), dtype=bool)}
     margins: dict[str, FloatArray] = {}
     ratios: dict[str, FloatArray] = {}
     for _ in range(rounds):
@@ -153,21 +173,22 @@ def link_by_shared_films(platforms: Platforms, *, rounds: int = 3) -> SharedLink
             total = np.zeros((len(platforms.values[reference]), len(platforms.values[genre])))
             for other, order in placed.items():
                 if other != genre:
-                    total += _pair(platforms, other, order, genre)
+                    total[joined[other]] += pairs[other, genre][order[joined[other]]]
             permutation = np.asarray(assign(-total), dtype=np.intp)
             rows = np.arange(len(permutation))
             rest = total.copy()
             rest[rows, permutation] = -np.inf
             rival = np.maximum(rest.max(axis=1), rest.max(axis=0)[permutation])
             placed[genre], margins[genre], ratios[genre] = permutation, total[rows, permutation] - rival, total
+            joined[genre] = margins[genre] > least
         if all(genre in before and np.array_equal(before[genre], placed[genre]) for genre in others):
             break
     return SharedLink({genre: placed[genre] for genre in others}, margins, ratios)
 
 
-def _pair(platforms: Platforms, first: str, order: IntArray, second: str) -> Any:
+def _pair(platforms: Platforms, first: str, second: str) -> FloatArray:
     _, left, right = np.intersect1d(platforms.films[first], platforms.films[second], return_indices=True)
     return shared_log_ratio(
-        (platforms.values[first][order][:, left], platforms.masks[first][order][:, left]),
+        (platforms.values[first][:, left], platforms.masks[first][:, left]),
         (platforms.values[second][:, right], platforms.masks[second][:, right]),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,23 @@ from numpy.typing import NDArray
 
 from keyless.completion import soft_impute
 from keyless.errors import InputError
+from keyless.lowrank import SVD, truncated_svd
 
-__all__ = ["GENRES", "Fit", "Ratings", "choose", "complete", "offsets", "read_ratings", "split_pairs"]
+__all__ = [
+    "GENRES",
+    "Fit",
+    "Published",
+    "Ratings",
+    "choose",
+    "complete",
+    "offsets",
+    "published_tables",
+    "rank_iterates",
+    "read_ratings",
+    "soft_path",
+    "split_pairs",
+    "threshold_path",
+]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -163,3 +178,150 @@ def choose(values: FloatArray, mask: BoolArray, *, random_state: int, folds: int
         for penalty, estimate in zip(_PENALTIES, _path(values, kept, plain, _PENALTIES), strict=True):
             note(Fit(plain.rows, plain.columns, penalty), estimate, held)
     return min(errors, key=lambda fit: errors[fit])
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """Tables of the published protocol, all with the users in the same, true order, and a split drawn per table.
+
+    Attributes:
+        whole: by genre, all ratings, users × films, 0 where not rated.
+        train: by genre, True where a rating may be seen.
+        test: by genre, True where a rating is held out.
+        films: by genre, the number of each column's film.
+    """
+
+    whole: Mapping[str, FloatArray]
+    train: Mapping[str, BoolArray]
+    test: Mapping[str, BoolArray]
+    films: Mapping[str, IntArray]
+
+    @property
+    def values(self) -> dict[str, FloatArray]:
+        """By genre, the training ratings, 0 elsewhere."""
+        return {genre: np.where(self.train[genre], whole, 0.0) for genre, whole in self.whole.items()}
+
+    def squared_errors(self, genre: str, estimate: FloatArray) -> FloatArray:
+        """Return the squared error of every test rating of a table.
+
+        Args:
+            genre: of the table.
+            estimate: of all its entries.
+        """
+        held = self.test[genre]
+        return np.asarray((estimate[held] - self.whole[genre][held]) ** 2)
+
+    def leaked_share(self) -> float:
+        """Return the share of test ratings that stand in the training part of another table, as the same film."""
+        size = max(int(films.max()) for films in self.films.values()) + 1
+        leaked = total = 0
+        for genre, held in self.test.items():
+            elsewhere = np.zeros((len(held), size), dtype=bool)
+            for other, train in self.train.items():
+                if other != genre:
+                    elsewhere[:, self.films[other]] |= train
+            leaked += int((held & elsewhere[:, self.films[genre]]).sum())
+            total += int(held.sum())
+        return leaked / max(total, 1)
+
+
+def published_tables(ratings: Ratings, random_state: int, *, share: float = 0.2) -> Published:
+    """Return the tables as the released preparation makes them, then split table by table.
+
+    The first film is lost (read as a heading), and only users with a rating in every genre stay.
+
+    Args:
+        ratings: all ratings.
+        random_state: seed of the splits.
+        share: of the ratings of each table held out.
+    """
+    films = {genre: numbers[numbers > 0] for genre, numbers in ratings.films.items()}
+    stay = np.all([(ratings.values[:, numbers] > 0).any(axis=1) for numbers in films.values()], axis=0)
+    values = ratings.values[stay]
+    films = {genre: numbers[(values[:, numbers] > 0).any(axis=0)] for genre, numbers in films.items()}
+    rng = np.random.default_rng(random_state)
+    whole, train, test = {}, {}, {}
+    for genre, numbers in films.items():
+        whole[genre] = values[:, numbers]
+        seed = int(rng.integers(1 << 30))
+        train[genre], test[genre] = split_pairs(whole[genre] > 0, share=share, random_state=seed)
+    return Published(whole, train, test, films)
+
+
+def threshold_path(
+    values: FloatArray, mask: BoolArray, error: Callable[[FloatArray], float], *, patience: int = 5, quiet: int = 8
+) -> FloatArray:
+    """Return the best iterate of filling from zeros by singular values above a falling λ: the released completion.
+
+    Args:
+        values: the table, 0 where not observed.
+        mask: True where observed.
+        error: what an iterate is judged by; the published protocol takes the test error.
+        patience: iterates without improvement before λ falls.
+        quiet: values of λ at which the rank has risen and the error has not fallen before the path ends; the released
+            one goes on to λ = 1, while the rank only grows, and the error with it.
+    """
+    best, estimate = np.zeros(values.shape), np.zeros(values.shape)
+    lowest, penalty, width, idle, rank = error(best), 500.0, 1, 0, 0
+    right: FloatArray | None = None
+    while penalty > 2 and idle < quiet:
+        penalty -= 10 if penalty > 50 else 1
+        stalled, kept = 0, 0
+        while stalled < patience:
+            found, width = _above(np.where(mask, values, estimate), penalty, width, right)
+            right = found.right
+            kept = int((found.singular_values > penalty).sum())
+            if not kept:
+                break  # λ is still above all of them, and the next iterate would be the same
+            estimate = np.asarray((found.left[:, :kept] * found.singular_values[:kept]) @ found.right[:, :kept].T)
+            now = error(estimate)
+            stalled = 0 if now < 0.99999 * lowest else stalled + 1
+            if stalled == 0:
+                lowest, best, rank = now, estimate, kept
+        idle = idle + 1 if kept > rank > 0 else 0
+    return best
+
+
+def _above(matrix: FloatArray, penalty: float, width: int, right: FloatArray | None) -> tuple[SVD, int]:
+    """Return leading triplets, one of them below λ (or some above it might be missed), and how many that took."""
+    while True:
+        found = _leading(matrix, min(width, *matrix.shape), right)
+        if float(found.singular_values[-1]) <= penalty or width >= min(matrix.shape):
+            return found, width
+        width, right = width + 4, found.right
+
+
+def rank_iterates(values: FloatArray, mask: BoolArray, rank: int, start: FloatArray) -> Iterator[FloatArray]:
+    """Yield the iterates of filling what is missing and projecting to a rank, without end.
+
+    Args:
+        values: the table.
+        mask: True where observed.
+        rank: of the iterates.
+        start: the first estimate.
+    """
+    estimate, right = start, None
+    while True:
+        found = _leading(np.where(mask, values, estimate), min(rank, *values.shape), right)
+        estimate, right = np.asarray(found.dense()), found.right
+        yield estimate
+
+
+def soft_path(values: FloatArray, mask: BoolArray, penalties: Sequence[float]) -> Iterator[FloatArray]:
+    """Yield Soft-Impute's completion for each λ, the one before as the start; no offsets, as the paper has it.
+
+    Args:
+        values: the table.
+        mask: True where observed.
+        penalties: λ, falling.
+    """
+    start = None
+    for penalty in penalties:
+        found = soft_impute(values, mask, penalty, start=start, max_iter=20, tolerance=1e-4)
+        start = found.right if found.rank else None
+        yield np.asarray(found.estimate())
+
+
+def _leading(matrix: FloatArray, rank: int, start: FloatArray | None) -> SVD:
+    """Return leading triplets from a warm start; iterates change little, so that two power steps follow them."""
+    return truncated_svd(matrix, rank, start=start, max_iter=3)
