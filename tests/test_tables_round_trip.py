@@ -397,3 +397,14 @@ def test_types_of_filled_entries():
     assert isinstance(made[1], Decimal)
     assert made[1].as_tuple().exponent == -2
     assert links.completed["second"]["u"].dtype == "uint8"
+
+
+@pytest.mark.parametrize("days", [-1e30, 1e30, np.inf])
+def test_dates_are_filled_within_the_calendar(days):
+    frame = pl.DataFrame({"when": [datetime.date(2020, 1, 1), None, datetime.date(2021, 5, 5)], "x": [1.0, 2.0, 3.5]})
+    frame = frame.with_columns(pl.col("when").cast(pl.Datetime("us")).alias("moment"))
+    (table, _), _ = read_tables({"first": frame, "second": frame})
+    made = table.rebuilt(np.full((3, 3), days), np.arange(3))
+    for column in ("when", "moment"):
+        assert made[column].to_list()[1].year == (1 if days < 0 else 9999)
+        assert made[column].to_list()[::2] == frame[column].to_list()[::2]
