@@ -27,6 +27,8 @@ def page() -> str:
         result: dict[str, Any] = json.loads(path.read_text())
         command = f"    python benchmarks/bench_{path.stem}.py --out benchmarks/results/{path.name}"
         parts.append(f"## {result['question']}\n\n{command}\n")
+        if (PAGE.parent / "benchmarks" / f"{path.stem}.svg").exists():
+            parts.append(f"![{result['question']}](benchmarks/{path.stem}.svg)\n")
         if "sections" in result:
             for title, section in result["sections"].items():
                 made = section["environment"]

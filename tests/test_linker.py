@@ -562,7 +562,7 @@ TWO = {"clinic": np.arange(12.0).reshape(4, 3), "lab": np.arange(8.0).reshape(4,
     [
         ({"scales": {"age": "log"}}, "scales: must name columns that are used as numbers; found 'age'."),
         ({"scales": {"clinic_0": "cube"}}, "scales, column 'clinic_0': must be one of 'auto',"),
-        ({"method": "magic"}, "method: must be one of 'auto', 'joint', 'pairs'; found 'magic'."),
+        ({"method": "magic"}, "method: must be one of 'auto', 'joint', 'pairs', 'landmarks'; found 'magic'."),
         ({"scales": "cube"}, "scales: must be one of 'auto', 'identity', 'log', 'sqrt', 'rank'; found 'cube'."),
         ({"strangers": "some"}, "strangers: must be True or False; found 'some'."),
         ({"missingness": None}, "missingness: must be True or False; found None."),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy import sparse
 
 from keyless.archive import read_archive, write_archive
 from keyless.errors import InputError
@@ -17,6 +18,9 @@ from keyless.errors import InputError
 __all__ = ["Checkpoints", "fingerprint"]
 
 Stage = TypeVar("Stage")
+
+_ROWS = 65_536
+"""Rows that are hashed at a time."""
 
 
 class Checkpoints:
@@ -57,7 +61,11 @@ def fingerprint(parts: Iterable[Any]) -> str:
     for part in parts:
         if isinstance(part, np.ndarray):
             digest.update(f"{part.dtype}{part.shape}".encode())
-            digest.update(np.ascontiguousarray(part).tobytes())
+            for start in range(0, len(part), _ROWS) if part.ndim else ():
+                # Some rows at a time: a mask of nothing but True may take no memory, and its contents would.
+                digest.update(part[start : start + _ROWS].tobytes())
+            if not part.ndim:
+                digest.update(part.tobytes())
         else:
             digest.update(repr(part).encode())
         digest.update(b"\0")
@@ -74,6 +82,9 @@ def _packed(value: Any, arrays: dict[str, Any]) -> Any:
         name = str(len(arrays))
         arrays[name] = value
         return {"array": name}
+    if isinstance(value, sparse.csr_array):
+        parts = [_packed(part, arrays) for part in (value.data, value.indices, value.indptr)]
+        return {"sparse": parts, "shape": list(value.shape)}
     if isinstance(value, tuple | list):
         return {type(value).__name__: [_packed(item, arrays) for item in value]}
     if is_dataclass(value) and type(value).__module__.startswith("keyless."):
@@ -87,6 +98,9 @@ def _unpacked(packed: Any, arrays: dict[str, Any]) -> Any:
         return packed
     if "array" in packed:
         return arrays[packed["array"]]
+    if "sparse" in packed:
+        parts = tuple(_unpacked(part, arrays) for part in packed["sparse"])
+        return sparse.csr_array(parts, shape=tuple(packed["shape"]))
     for kind in (tuple, list):
         if kind.__name__ in packed:
             return kind(_unpacked(item, arrays) for item in packed[kind.__name__])

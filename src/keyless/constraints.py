@@ -72,6 +72,24 @@ class Constraints:
             allowed[known[:, 0], known[:, 1]] = True
         return allowed
 
+    def permits(self, first: int, second: int, rows: IntArray, columns: IntArray) -> BoolArray:
+        """Return which of the listed pairs of rows of two tables (first < second) may be the same entity.
+
+        The same as `allowed`, without a table of all pairs.
+        """
+        found = np.ones(len(rows), dtype=bool)
+        left, right = (self.groups[t] if self.groups else None for t in (first, second))
+        if left is not None and right is not None:
+            found &= (left[rows] == right[columns]) | (left[rows] < 0) | (right[columns] < 0)
+        forbidden, known = (pairs.get((first, second)) for pairs in (self.forbidden, self.known))
+        pair = rows * self.sizes[second] + columns
+        if forbidden is not None:
+            found &= ~np.isin(pair, forbidden[:, 0] * self.sizes[second] + forbidden[:, 1])
+        if known is not None:
+            found &= ~(np.isin(rows, known[:, 0]) | np.isin(columns, known[:, 1]))
+            found |= np.isin(pair, known[:, 0] * self.sizes[second] + known[:, 1])
+        return found
+
     def allowed_for(self, members: Sequence[int], rows: Sequence[IntArray], table: int) -> BoolArray | None:
         """Return which rows of a table may join entities made of other tables' rows; None when all may.
 

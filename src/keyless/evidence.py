@@ -23,6 +23,7 @@ from keyless.joint import JointLink
 from keyless.joint.chance import chance_scores
 from keyless.joint.clusters import table_latents
 from keyless.joint.held_out import held_out_log_ratios, held_out_score
+from keyless.landmarks import LargeLink
 from keyless.likelihood import FORBIDDEN
 from keyless.likelihood.canonical import cross_fit, mirrored_share
 from keyless.progress import Callback, Deadline, is_late
@@ -33,8 +34,10 @@ from keyless.search.two_tables import PairLink
 __all__ = [
     "Evidence",
     "Verdict",
+    "allowed_counts",
     "judge",
     "judge_joint",
+    "judge_large",
     "null_search",
     "overall",
 ]
@@ -189,6 +192,72 @@ def judge_joint(
         settled = link.convincing and math.lgamma(rows.size + 1) > math.log(1000)
         evidences.append(replace(evidence, verdict=_verdict(evidence, settled=settled)))
     return evidences
+
+
+def judge_large(link: LargeLink, *, sizes: Sequence[int], constraints: Constraints | None = None) -> list[Evidence]:
+    """Return the verdict on each table of what `keyless.landmarks.LargeSearch` found.
+
+    The score is that of rows the model was not fitted to; it is compared with what the same search reaches where the
+    link is destroyed, and a map counts only where landmarks that had no part in it confirm it.
+
+    Args:
+        link: what was found.
+        sizes: rows of each table, the reference first.
+        constraints: those it was found under.
+    """
+    evidences = []
+    told = constraints is not None and bool(constraints.known)
+    for number, (found, test, chance) in enumerate(zip(link.maps, link.tests, link.chance, strict=True), start=1):
+        choices = np.log(np.maximum(allowed_counts(constraints, number, sizes), 1)).mean()
+        # Rows of the smaller table choose among those of the larger.
+        choices += max(np.log(sizes[0] / sizes[number]), 0.0)
+        evidence = Evidence(
+            "uncertain",
+            test.score,
+            chance,
+            test.share * float(choices),
+            test.sharpness,
+            found.agreeing,
+            0.0 if told or len(test.latents[0]) < 2 * link.model.rank else mirrored_share(*map(whitened, test.latents)),
+        )
+        settled = found.found and test.share > 0.01
+        evidences.append(replace(evidence, verdict=_verdict(evidence, settled=settled)))
+    return evidences
+
+
+def allowed_counts(constraints: Constraints | None, number: int, sizes: Sequence[int]) -> IntArray:
+    """Return how many rows of a table each reference row may be matched to, without looking at all pairs.
+
+    Args:
+        constraints: which rows may, must or must not be the same entity.
+        number: of the table.
+        sizes: rows of each table.
+    """
+    count = np.full(sizes[0], sizes[number], dtype=np.int64)
+    if constraints is None:
+        return count
+    left, right = (constraints.groups[0], constraints.groups[number]) if constraints.groups else (None, None)
+    known = constraints.known.get((0, number), np.empty((0, 2), dtype=np.int64))
+    free = np.ones(sizes[number], dtype=bool)
+    free[known[:, 1]] = False
+    if left is None or right is None:
+        count[:] = free.sum()
+    else:
+        labels, members = np.unique(right[free], return_counts=True)
+        any_group = int(members[labels < 0].sum())
+        # With a label that nobody has there is always one to compare with.
+        labels, members = np.append(-2, labels[labels >= 0]), np.append(0, members[labels >= 0])
+        place = np.minimum(np.searchsorted(labels, left), len(labels) - 1)
+        own = np.where(labels[place] == left, members[place], 0)
+        count = np.where(left < 0, free.sum(), own + any_group)
+    forbidden = constraints.forbidden.get((0, number))
+    if forbidden is not None:
+        # Those that could not be anyway are no loss.
+        pairs = np.unique(forbidden, axis=0)
+        possible = replace(constraints, forbidden={}).permits(0, number, pairs[:, 0], pairs[:, 1])
+        np.subtract.at(count, pairs[possible, 0], 1)
+    count[known[:, 0]] = 1
+    return count
 
 
 def null_search(

@@ -34,7 +34,7 @@ def link(
     strangers: bool | None = None,
     scales: ScaleName | Mapping[str, ScaleName] = "auto",
     rank: int | None = None,
-    method: Literal["auto", "joint", "pairs"] = "auto",
+    method: Literal["auto", "joint", "pairs", "landmarks"] = "auto",
     refiner: Literal["likelihood", "m3o"] = "likelihood",
     missingness: bool = False,
     null_searches: int | None = None,
@@ -62,8 +62,9 @@ def link(
         scales: how columns are scaled: `"auto"` chooses for each among identity, log and root; or one for all; or, by
             column (`"column"` or `"table:column"`), some of them.
         rank: how many factors the tables have at most; None: found from the data.
-        method: `"joint"` fits one model to all tables, `"pairs"` searches table by table for canonical pairs;
-            `"auto"` takes what links.
+        method: `"joint"` fits one model to all tables, `"pairs"` searches table by table for canonical pairs,
+            `"landmarks"` finds the map by few rows and never looks at all pairs of rows; `"auto"` takes what links,
+            and landmarks from 5,000 rows on.
         refiner: `"likelihood"`, or `"m3o"` to let the paper's algorithm go on from what was found (all rows must have
             a partner); evidence and probabilities stay those of the search.
         missingness: let which entries are observed count as information about the entity.
@@ -133,7 +134,7 @@ class TableLinker(BaseEstimator):  # type: ignore[misc]
         strangers: bool | None = None,
         scales: ScaleName | Mapping[str, ScaleName] = "auto",
         rank: int | None = None,
-        method: Literal["auto", "joint", "pairs"] = "auto",
+        method: Literal["auto", "joint", "pairs", "landmarks"] = "auto",
         refiner: Literal["likelihood", "m3o"] = "likelihood",
         missingness: bool = False,
         null_searches: int | None = None,

@@ -38,6 +38,17 @@ class Deadline:
         """Whether it is time to stop."""
         return self.asked or (self._moment is not None and time.monotonic() >= self._moment)
 
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until then, none after; None where there is no such moment yet."""
+        if self.asked:
+            return 0.0
+        return None if self._moment is None else max(self._moment - time.monotonic(), 0.0)
+
+    def half(self) -> Deadline:
+        """Return one for the first of two stages: half of the seconds that remain; without any, this one."""
+        return self if self._moment is None or self.asked else Deadline((self.remaining or 0.0) / 2)
+
     def stop(self) -> None:
         """Make now the moment."""
         self.asked = True

@@ -32,7 +32,7 @@ class Settings:
     strangers: bool | None
     scales: ScaleName | Mapping[str, ScaleName]
     rank: int | None
-    method: Literal["auto", "joint", "pairs"]
+    method: Literal["auto", "joint", "pairs", "landmarks"]
     refiner: Literal["likelihood", "m3o"]
     missingness: bool
     null_searches: int | None
@@ -46,7 +46,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         choices = {
-            "method": ("auto", "joint", "pairs"),
+            "method": ("auto", "joint", "pairs", "landmarks"),
             "refiner": ("likelihood", "m3o"),
         }
         by_column = self.scales if isinstance(self.scales, Mapping) else {"": self.scales}
@@ -65,6 +65,8 @@ class Settings:
                 raise InputError(f"{name}: must be True or False; found {value!r}.")
         if self.method == "pairs" and self.strangers:
             raise InputError("strangers: must not be True with method='pairs', which gives every row a partner.")
+        if self.method == "landmarks" and self.refiner == "m3o":
+            raise InputError("refiner: must be 'likelihood' with method='landmarks'; M³O holds all pairs of rows.")
         check_count(self.n_jobs, name="n_jobs")
         for name in ("null_searches", "rank"):
             if getattr(self, name) is not None:

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from keyless.embedding.factor_model import FactorModel, fit, information, initia
 from keyless.embedding.joint_model import JointModel
 from keyless.embedding.scales import Scale, ScaleName, scale_table
 from keyless.errors import InputError, Status
-from keyless.evidence import Evidence, judge, judge_joint
+from keyless.evidence import Evidence, allowed_counts, judge, judge_joint, judge_large
 from keyless.joint import JointLink, link_tables
 from keyless.joint.clusters import stack, table_latents
 from keyless.joint.matching import match
 from keyless.knowledge import read_constraints, start_couplings
+from keyless.landmarks import LargeSearch, LargeTable
 from keyless.likelihood import FORBIDDEN
 from keyless.links import Links, TableLink
 from keyless.problem import Block, Problem
@@ -30,6 +32,7 @@ from keyless.search import PairLink, link_two_tables
 from keyless.settings import Settings
 from keyless.solvers import M3O
 from keyless.tables import Table, with_missingness
+from keyless.tables.memory import has_many_rows
 
 __all__ = ["Staircase"]
 
@@ -55,14 +58,35 @@ _log = logging.getLogger("keyless")
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What one route says about one table."""
+    """What one route says about one table.
+
+    Attributes:
+        permutation: as in `TableLink`, like coupling, margin and correlations.
+        coupling: dense, or sparse where most pairs were never looked at.
+        probability: of each match, if the tables are linked at all.
+        correlations: of the factors of matched rows.
+        evidence: whether they are.
+        margin: of each match.
+        choices: how many rows each reference row could be matched to.
+        log_ratios: of all pairs, where all were looked at.
+    """
 
     permutation: IntArray
-    coupling: FloatArray
-    log_ratios: FloatArray
+    coupling: Any
     probability: FloatArray
     correlations: FloatArray
     evidence: Evidence
+    margin: FloatArray
+    choices: FloatArray
+    log_ratios: FloatArray | None = None
+
+    @classmethod
+    def among_all(cls, link: tuple[IntArray, FloatArray, FloatArray], **rest: Any) -> Found:
+        """Return what is known when all pairs of rows were looked at: permutation, coupling and log-ratios of all."""
+        permutation, coupling, log_ratios = link
+        choices = np.maximum((log_ratios > FORBIDDEN).sum(axis=1), 1)
+        margin = _margins(permutation, log_ratios)
+        return cls(permutation, coupling, margin=margin, choices=choices, log_ratios=log_ratios, **rest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +118,7 @@ class Staircase:
         self.began = time.monotonic()
         self.deadline = Deadline(settings.max_time)
         self.history: list[Mapping[str, Any]] = []
+        self.work: dict[str, Any] = {}
         # The generator is made once, here; every stage gets its seed.
         given = settings.random_state
         if isinstance(given, np.random.Generator):
@@ -105,18 +130,55 @@ class Staircase:
             tables, known_pairs=settings.known_pairs, forbid=settings.forbid, within=settings.within
         )
         self.limits = None if self.constraints.trivial else self.constraints
-        self.couplings = start_couplings(tables, self.constraints, settings.shared)
-        kinds = _kinds_of_scales(settings.scales, self.tables)
-        scored = [
-            scale_table(t.block.values, t.block.mask, kind=kind) for t, kind in zip(self.tables, kinds, strict=True)
-        ]
-        self.scores = [(scores, t.block.mask) for (scores, _), t in zip(scored, self.tables, strict=True)]
-        self.scales: tuple[tuple[Scale, ...], ...] = tuple(scales for _, scales in scored)
+        sizes = [t.block.shape[0] for t in self.tables]
+        self.large = settings.method == "landmarks" or (settings.method == "auto" and has_many_rows(sizes))
+        if self.large and settings.refiner == "m3o":
+            raise InputError("refiner: must be 'likelihood' from 5,000 rows on; M³O holds all pairs of rows.")
+        self.kinds = _kinds_of_scales(settings.scales, self.tables)
         self.kept = self.checkpoints()
-        rows = min(len(values) for values, _ in self.scores)
+        rows = min(sizes)
         self.repeats = settings.null_searches or (1 if rows >= _MANY_ROWS else 3)
         # Enough simulated rows to learn two numbers from.
         self.simulations = min(max(1, -(-_MANY_ROWS // rows)), 10)
+
+    @cached_property
+    def couplings(self) -> dict[tuple[int, int], list[tuple[str, FloatArray]]]:
+        """First couplings, from what is known of rows and from columns that tables share; none of many rows."""
+        return {} if self.large else start_couplings(self.given, self.constraints, self.settings.shared)
+
+    @cached_property
+    def scored(self) -> list[tuple[FloatArray, tuple[Scale, ...]]]:
+        """Every table on its scales, and the scales."""
+        return [
+            scale_table(t.block.values, t.block.mask, kind=kind)
+            for t, kind in zip(self.tables, self.kinds, strict=True)
+        ]
+
+    @property
+    def scores(self) -> list[tuple[FloatArray, FloatArray]]:
+        """Standard scores and masks."""
+        return [(scores, t.block.mask) for (scores, _), t in zip(self.scored, self.tables, strict=True)]
+
+    @cached_property
+    def large_tables(self) -> list[LargeTable]:
+        """The tables, their scales chosen by a sample of rows and nothing copied."""
+        rng = np.random.default_rng([self.seed, 3])
+        return [
+            LargeTable.scaled(
+                t.block.values,
+                t.block.mask,
+                kinds=[kind] * t.block.shape[1] if isinstance(kind, str) else kind,
+                rng=rng,
+            )
+            for t, kind in zip(self.tables, self.kinds, strict=True)
+        ]
+
+    @property
+    def scales(self) -> tuple[tuple[Scale, ...], ...]:
+        """Per table, the scale of each column."""
+        if self.large:
+            return tuple(table.scales for table in self.large_tables)
+        return tuple(scales for _, scales in self.scored)
 
     def checkpoints(self) -> Checkpoints:
         """Return where finished stages are kept; what was cut short is not."""
@@ -150,7 +212,7 @@ class Staircase:
             tables=self.given,
             found={
                 table.name: TableLink(
-                    f.permutation, _stated(f), _margins(f), f.coupling, f.evidence, np.sort(f.correlations)[::-1]
+                    f.permutation, _stated(f), f.margin, f.coupling, f.evidence, np.sort(f.correlations)[::-1]
                 )
                 for table, f in zip(self.given[1:], route.found, strict=True)
             },
@@ -169,7 +231,10 @@ class Staircase:
         complete tables are searched for canonical pairs first, which does not ask that the tables share all factors.
         The other route is tried when the first does not end in a link, or when it leaves rows that have no partner:
         the pairwise search gives every row one. It also takes longer as rows become many, and then goes second.
+        Beyond some thousand rows neither is affordable, and landmarks find the map.
         """
+        if self.large:
+            return self.from_landmarks()
         equal = len({t.block.shape[0] for t in self.tables}) == 1
         if self.settings.method == "pairs":
             return self.from_pairs(None)
@@ -199,7 +264,10 @@ class Staircase:
             # What the values alone say is a good place to start: indicators bring many factors of their own.
             widths = [table.block.shape[1] for table in self.given]
             plain = [(v[:, :width], mask[:, :width]) for (v, mask), width in zip(self.scores, widths, strict=True)]
-            values = self.kept.stage("joint-values", lambda: self.joint_link(plain, starts, thorough=thorough))
+            first = self.deadline.half()
+            values = self.kept.stage(
+                "joint-values", lambda: self.joint_link(plain, starts, thorough=thorough, deadline=first)
+            )
             starts |= {(0, k): coupling for k, coupling in enumerate(values.couplings, start=1) if values.convincing}
         return self.kept.stage("joint", lambda: self.joint_link(self.scores, starts, thorough=thorough))
 
@@ -209,6 +277,7 @@ class Staircase:
         starts: Mapping[tuple[int, int], FloatArray],
         *,
         thorough: bool,
+        deadline: Deadline | None = None,
     ) -> JointLink:
         """Search with one model of the given scores of all tables."""
         return link_tables(
@@ -219,7 +288,7 @@ class Staircase:
             constraints=self.limits,
             start_couplings=starts,
             callback=self.report,
-            deadline=self.deadline,
+            deadline=self.deadline if deadline is None else deadline,
         )
 
     def pair(self, number: int, joint: JointLink | None) -> PairLink:
@@ -288,11 +357,64 @@ class Staircase:
             probability = np.where(free, calibration(stated), stated)
             correlations = self.correlations(joint.model, number, permutation)
             found.append(
-                Found(permutation, coupling, joint.log_ratios[number - 1], probability, correlations, evidence)
+                Found.among_all(
+                    (permutation, coupling, joint.log_ratios[number - 1]),
+                    probability=probability,
+                    correlations=correlations,
+                    evidence=evidence,
+                )
             )
             self.matched(found[-1])
         starts = tuple({"route": "joint", "pair": s.pair, "start": s.name, "score": s.score} for s in joint.starts)
         return Route("joint", found, joint.model, joint.status, starts)
+
+    def from_landmarks(self) -> Route:
+        """Link by landmarks, candidates and a sparse assignment; judge what was found."""
+        link = self.kept.stage(
+            "landmarks",
+            lambda: LargeSearch(
+                self.large_tables,
+                rank=self.settings.rank,
+                strangers=self.settings.strangers,
+                constraints=self.limits,
+                null_searches=self.repeats,
+                seed=self.seed,
+                callback=self.report,
+                deadline=self.deadline,
+            ).link(),
+        )
+        evidences = judge_large(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])
+        found = []
+        for number, (matched, test, evidence) in enumerate(zip(link.matched, link.tests, evidences, strict=True), 1):
+            choices = np.maximum(allowed_counts(self.limits, number, [len(t) for t in self.large_tables]), 1)
+            found.append(
+                Found(
+                    matched.permutation,
+                    matched.coupling,
+                    matched.stated,
+                    _correlations(*test.latents, rank=link.model.rank),
+                    evidence,
+                    matched.margin,
+                    choices,
+                )
+            )
+            self.matched(found[-1])
+        starts = tuple(
+            {"route": "landmarks", "pair": (0, number), "start": f"{start}, {landmarks}", "score": share}
+            for number, landmark_map in enumerate(link.maps, start=1)
+            for landmarks, start, share in landmark_map.tried
+        )
+        self.work = {
+            "distances": link.evaluations,
+            "recall": link.recall,
+            "fallback": list(link.fallback),
+            "verified": {t.name: m.verified for t, m in zip(self.given[1:], link.maps, strict=True)},
+            "assignment": {
+                table.name: {"gap": m.gap, "components": m.components, "largest": m.largest}
+                for table, m in zip(self.given[1:], link.matched, strict=True)
+            },
+        }
+        return Route("landmarks", found, link.model, link.status, starts)
 
     def from_pairs(self, joint: JointLink | None) -> Route:
         """Search for canonical pairs, table by table; judge and calibrate what was found."""
@@ -307,7 +429,14 @@ class Staircase:
             alone = pair.permutation < 0
             probability[alone] = np.clip(1 - pair.coupling[alone].sum(axis=1), 0.0, 1.0)
             correlations = pair.model.correlations
-            found.append(Found(pair.permutation, pair.coupling, pair.log_ratios, probability, correlations, evidence))
+            found.append(
+                Found.among_all(
+                    (pair.permutation, pair.coupling, pair.log_ratios),
+                    probability=probability,
+                    correlations=correlations,
+                    evidence=evidence,
+                )
+            )
             self.matched(found[-1])
             starts += [
                 {"route": "pairs", "pair": (0, number), "start": s.name, "stage": s.stage, "score": s.score}
@@ -348,12 +477,8 @@ class Staircase:
     def correlations(self, model: FactorModel, number: int, permutation: IntArray) -> FloatArray:
         """Return the canonical correlations of the latents that matched rows of two tables speak of."""
         rows = np.flatnonzero(permutation >= 0)
-        if len(rows) <= model.rank + 1:
-            return np.empty(0)
         latents = table_latents(model, self.scores)
-        sides = (latents[0][rows], latents[number][permutation[rows]])
-        first, second = (np.linalg.qr(side - side.mean(axis=0))[0] for side in sides)
-        return np.clip(np.linalg.svd(first.T @ second, compute_uv=False), 0.0, 1.0)
+        return _correlations(latents[0][rows], latents[number][permutation[rows]], rank=model.rank)
 
     def polished(self, route: Route) -> Route:
         """Let the paper's algorithm go on from what was found; evidence and probabilities stay those of the search."""
@@ -384,6 +509,7 @@ class Staircase:
             "missingness": self.settings.missingness,
             "set": self.settings.plain,
             "rank": route.model.rank,
+            **({"landmarks": self.work} if self.work else {}),
             "scales": {
                 name: dict(zip(table.columns, (scale.kind for scale in scales), strict=True))
                 for name, table, scales in zip(names, self.tables, self.scales, strict=True)
@@ -413,6 +539,15 @@ def _kinds_of_scales(
     ]
 
 
+def _correlations(first: FloatArray, second: FloatArray, *, rank: int) -> FloatArray:
+    """Return the canonical correlations of latents of the same entities; none of too few."""
+    if len(first) <= rank + 1:
+        return np.empty(0)
+    sides = (np.linalg.qr(side - side.mean(axis=0))[0] for side in (first, second))
+    left, right = sides
+    return np.clip(np.linalg.svd(left.T @ right, compute_uv=False), 0.0, 1.0)
+
+
 def _whole(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"random_state: must be None, a whole number from 0 or a numpy Generator; found {seed!r}.")
@@ -422,6 +557,8 @@ def _whole(seed: Any) -> int:
 def _lonely(route: Route, *, sure: float = 0.99, share: float = 0.02) -> bool:
     """Tell whether more than a few rows have, by what links the others, surely no partner."""
     for found in route.found:
+        if found.log_ratios is None:
+            continue
         alone = 1 - match(found.log_ratios.astype(np.float64), strangers=True).coupling().sum(axis=1)
         if np.count_nonzero(alone > sure) > max(2, share * len(alone)):
             return True
@@ -438,16 +575,15 @@ def _stated(found: Found) -> FloatArray:
         return found.probability
     if found.evidence.verdict == "uncertain":
         return np.minimum(found.probability, _HALF_SURE)
-    guess = 1 / np.maximum((found.log_ratios > FORBIDDEN).sum(axis=1), 1)
-    return np.where(found.permutation >= 0, np.minimum(found.probability, guess), found.probability)
+    return np.where(found.permutation >= 0, np.minimum(found.probability, 1 / found.choices), found.probability)
 
 
-def _margins(found: Found) -> FloatArray:
+def _margins(permutation: IntArray, log_ratios: FloatArray) -> FloatArray:
     """Return the log-likelihood ratio of each match against the best alternative of its row; ∞ where there is none."""
-    rows = np.arange(len(found.permutation))
-    ratios = np.where(found.log_ratios <= FORBIDDEN, -np.inf, found.log_ratios).astype(np.float64)
-    matched = found.permutation >= 0
-    own = np.where(matched, ratios[rows, np.maximum(found.permutation, 0)], 0.0)
-    ratios[rows[matched], found.permutation[matched]] = -np.inf
+    rows = np.arange(len(permutation))
+    ratios = np.where(log_ratios <= FORBIDDEN, -np.inf, log_ratios).astype(np.float64)
+    matched = permutation >= 0
+    own = np.where(matched, ratios[rows, np.maximum(permutation, 0)], 0.0)
+    ratios[rows[matched], permutation[matched]] = -np.inf
     best = ratios.max(axis=1)
     return np.where(np.isneginf(best), np.inf, own - best)

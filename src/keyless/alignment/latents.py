@@ -34,6 +34,7 @@ __all__ = [
     "signature_starts",
     "signatures",
     "whiten",
+    "whitening",
 ]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -101,11 +102,16 @@ class Alignment:
 
 def whiten(factors: FloatArray) -> FloatArray:
     """Return the rows times the inverse square root of their second moment; empty directions stay empty."""
-    values, vectors = np.linalg.eigh(factors.T @ factors / len(factors))
+    white: FloatArray = factors @ whitening(factors.T @ factors / len(factors))
+    return white
+
+
+def whitening(second: FloatArray) -> FloatArray:
+    """Return the inverse square root of a second moment, 0 in empty directions."""
+    values, vectors = np.linalg.eigh(second)
     used = values > 1e-10 * max(float(values.max(initial=0.0)), np.finfo(float).tiny)
     scale = np.where(used, 1.0 / np.sqrt(np.where(used, values, 1.0)), 0.0)
-    white: FloatArray = factors @ (vectors * scale) @ vectors.T
-    return white
+    return np.asarray((vectors * scale) @ vectors.T, dtype=np.float64)
 
 
 def signatures(factors: FloatArray, rows: IntArray, *, kind: SignatureKind = "product", size: int = 128) -> FloatArray:

@@ -34,7 +34,7 @@ __all__ = [
     "shared_columns",
 ]
 
-Method: TypeAlias = Literal["auto", "joint", "pairs"]
+Method: TypeAlias = Literal["auto", "joint", "pairs", "landmarks"]
 Refiner: TypeAlias = Literal["likelihood", "m3o"]
 Scales: TypeAlias = Literal["auto", "identity", "log", "sqrt", "rank"]
 _REPEATED = Parameter(negative=(), allow_leading_hyphen=True, show_default=False, consume_multiple=False)
@@ -93,7 +93,7 @@ class LinkingOptions:
         missingness: Let which entries are missing count as information.
         scales: Scale of all columns of numbers; chosen for each column unless given.
         rank: How many factors the tables have at most; found from the data unless given.
-        method: One joint model, table by table, or whichever convinces.
+        method: One joint model, table by table, by landmark rows (as from 5,000 rows on), or whichever convinces.
         refiner: `m3o` lets the paper's algorithm go on from what was found; every row then has a partner.
         null_searches: How often the link is destroyed and searched for, to know what chance reaches; three times, of
             large tables once, unless given.

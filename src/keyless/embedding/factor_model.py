@@ -8,7 +8,7 @@ data, so that factors the data do not support fade away and can be dropped: that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,14 +18,18 @@ __all__ = [
     "ColumnStatistics",
     "FactorModel",
     "Information",
+    "advanced",
     "column_statistics",
     "drop_unsupported",
     "em_step",
+    "evidence",
     "fit",
     "fit_at_rank",
+    "fit_steps",
     "fit_table",
     "information",
     "initial_model",
+    "model_from_directions",
     "moments",
     "padded",
     "posterior",
@@ -245,9 +249,22 @@ def em_step(
     means, covariance, log_z = posterior(information(model, values, mask))
     first, second = moments(means, covariance)
     statistics = column_statistics(values, mask, first, second)
-    bound = _evidence(model, log_z, statistics)
-    updated = update_columns(model, statistics, noise_prior_rows=noise_prior_rows)
-    return _normalised(updated, second[:, :-1, :-1].mean(axis=0)), bound
+    bound = evidence(model, float(log_z.sum()), statistics)
+    return advanced(model, statistics, second[:, :-1, :-1].mean(axis=0), noise_prior_rows=noise_prior_rows), bound
+
+
+def advanced(
+    model: FactorModel, statistics: ColumnStatistics, average_second: FloatArray, *, noise_prior_rows: float = 3.0
+) -> FactorModel:
+    """Return the model after one step of EM, its latents brought to unit second moment.
+
+    Args:
+        model: the model that the statistics were computed with.
+        statistics: see `column_statistics`.
+        average_second: mean over rows of ⟨z zᵀ⟩.
+        noise_prior_rows: as for `update_columns`.
+    """
+    return _normalised(update_columns(model, statistics, noise_prior_rows=noise_prior_rows), average_second)
 
 
 def fit(
@@ -272,10 +289,39 @@ def fit(
     Returns:
         The model, and the evidence of the last model looked at.
     """
-    enough = tolerance * max(float(mask.sum()), 1.0)
+    return fit_steps(
+        lambda current: em_step(values, mask, current),
+        model,
+        entries=float(mask.sum()),
+        max_iter=max_iter,
+        tolerance=tolerance,
+        prune=prune,
+    )
+
+
+def fit_steps(
+    step: Callable[[FactorModel], tuple[FactorModel, float]],
+    model: FactorModel,
+    *,
+    entries: float,
+    max_iter: int,
+    tolerance: float,
+    prune: bool,
+) -> tuple[FactorModel, float]:
+    """Repeat a step of EM until its evidence settles; the loop of `fit`.
+
+    Args:
+        step: from a model to the next one and the evidence of the one given.
+        model: where to start.
+        entries: number of observed entries.
+        max_iter: as for `fit`.
+        tolerance: as for `fit`.
+        prune: as for `fit`.
+    """
+    enough = tolerance * max(entries, 1.0)
     last = bound = -np.inf
     for iteration in range(max_iter):
-        updated, bound = em_step(values, mask, model)
+        updated, bound = step(model)
         # The first evidence belongs to whatever was given; only later ones can be compared.
         bound = bound if iteration else -np.inf
         if iteration and abs(bound - last) <= enough:
@@ -297,11 +343,20 @@ def initial_model(values: FloatArray, mask: BoolArray, rank: int, *, noise: floa
         rank: how many factors; no more than the table has rows or columns are made.
         noise: noise variance to start from; low starts keep weak factors alive.
     """
-    rows, columns = values.shape
     share = max(float(mask.mean()), 1e-6)
-    _, singular, right = np.linalg.svd(values / np.sqrt(rows), full_matrices=False)
+    _, singular, right = np.linalg.svd(values / np.sqrt(len(values)), full_matrices=False)
     rank = min(rank, len(singular))
-    loadings = (right[:rank] * singular[:rank, None]).T / share
+    return model_from_directions((right[:rank] * singular[:rank, None]).T / share, noise=noise)
+
+
+def model_from_directions(loadings: FloatArray, *, noise: float) -> FactorModel:
+    """Return a model with these loadings, made smaller where a standardised column cannot have them, and no spread.
+
+    Args:
+        loadings: columns × rank.
+        noise: noise variance of all columns.
+    """
+    columns, rank = loadings.shape
     size = np.sqrt((loadings**2).sum(axis=1))
     loadings = loadings * np.minimum(1.0, 0.95 / np.maximum(size, _TINY))[:, None]
     shrinkage = np.append(columns / np.maximum((loadings**2).sum(axis=0), 1e-6), 10.0)
@@ -433,12 +488,18 @@ def _normalised(model: FactorModel, average_second: FloatArray) -> FactorModel:
     return replace(model, loadings=loadings, spread=spread, shrinkage=shrinkage)
 
 
-def _evidence(model: FactorModel, log_z: FloatArray, statistics: ColumnStatistics) -> float:
-    """Lower bound of the log-likelihood, the latents at their posterior given `model`."""
+def evidence(model: FactorModel, log_z: float, statistics: ColumnStatistics) -> float:
+    """Return the lower bound of the log-likelihood, the latents at their posterior given `model`.
+
+    Args:
+        model: the model.
+        log_z: Σ log Z over all rows, see `posterior`.
+        statistics: see `column_statistics`.
+    """
     offset_square = model.offsets**2 + model.spread[:, -1, -1]
     square = statistics.square - 2 * statistics.cross[:, -1] * model.offsets + statistics.count * offset_square
     misfit = statistics.count * np.log(2 * np.pi * model.noise) + square / model.noise
-    return float(log_z.sum() - 0.5 * misfit.sum() - _prior_divergence(model))
+    return float(log_z - 0.5 * misfit.sum() - _prior_divergence(model))
 
 
 def _prior_divergence(model: FactorModel) -> float:

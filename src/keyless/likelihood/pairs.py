@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.special import expit
 
 from keyless.embedding.factor_model import Information
 from keyless.transport import sinkhorn
@@ -26,11 +27,13 @@ __all__ = [
     "approximate_log_ratio",
     "best_candidates",
     "couple",
+    "couple_weighted",
     "couple_with_strangers",
     "exact_log_ratio",
     "expected_log_ratio",
     "forbid",
     "log_z",
+    "marginals",
     "pair_log_ratio",
     "stranger_odds",
 ]
@@ -43,6 +46,9 @@ FORBIDDEN = -1e6
 """The log-ratio of a pair that must not be: worse than any real one, yet finite, so that sums stay finite."""
 
 _LARGEST_EXPONENT = 600.0
+_UNDAMPED = 5
+_GAMMA = 0.85
+"""See `marginals`."""
 
 
 def log_z(info: Information) -> FloatArray:
@@ -199,9 +205,21 @@ def couple_with_strangers(
     """
     weight = log_ratio + stranger_odds(log_ratio.shape, common)
     rows, columns = np.nonzero(weight > negligible)
-    kernel = sparse.csr_array(
-        (np.exp(np.minimum(weight[rows, columns], _LARGEST_EXPONENT)), (rows, columns)), shape=weight.shape
-    )
+    pairs = sparse.csr_array((weight[rows, columns], (rows, columns)), shape=weight.shape)
+    return couple_weighted(pairs, max_iter=max_iter, tolerance=tolerance)
+
+
+def couple_weighted(weights: sparse.csr_array, *, max_iter: int = 100, tolerance: float = 1e-3) -> sparse.csr_array:
+    """Return the probabilities of listed pairs, all others taken for impossible; see `couple_with_strangers`.
+
+    Args:
+        weights: log-odds of each listed pair against both rows having no partner.
+        max_iter: stop after so many steps.
+        tolerance: stop when no scaling changes by more than this factor, in logs.
+    """
+    kernel = weights.copy()
+    kernel.data = np.exp(np.minimum(weights.data.astype(np.float64), _LARGEST_EXPONENT))
+    rows, columns = np.repeat(np.arange(kernel.shape[0]), np.diff(kernel.indptr)), kernel.indices
     transposed = sparse.csr_array(kernel.T)
     row_scale = 1.0 / np.sqrt(1.0 + kernel.max(axis=1).toarray().ravel())
     column_scale = 1.0 / np.sqrt(1.0 + kernel.max(axis=0).toarray().ravel())
@@ -219,6 +237,54 @@ def couple_with_strangers(
     return kernel
 
 
+def marginals(weights: sparse.csr_array, *, max_iter: int = 100, tolerance: float = 0.01) -> sparse.csr_array:
+    """Return how likely each listed pair is among all one-to-one matchings, each weighing the product of its pairs.
+
+    Nearly: with scalings such that rows and columns sum to one, being alone counted, the probabilities solve
+
+        p · (1 − p)^γ = row scaling · exp(weight) · column scaling.
+
+    γ = 0 is `couple_weighted`, which leaves matches less sure than they are; γ = 1 is belief propagation, exact where
+    pairs form no cycles but too sure where two rows may swap their partners, for which γ = ½ is exact. Between these
+    two, stated and true frequencies were seen to agree.
+
+    Args:
+        weights: log-odds of each listed pair against both rows having no partner; all other pairs are impossible.
+        max_iter: stop after so many steps.
+        tolerance: stop when no log-odds change by more than this.
+
+    Example:
+        >>> marginals(sparse.csr_array([[np.log(3.0)]])).toarray().round(3)
+        array([[0.75]])
+    """
+    found = weights.copy()
+    found.data = weights.data.astype(np.float64)
+    lines: tuple[Any, ...] = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr)), found.indices
+    # Most pairs of clear tables have no rival at all, and are done.
+    rivals = [np.bincount(line, minlength=size)[line] > 1 for line, size in zip(lines, found.shape, strict=True)]
+    contested = np.flatnonzero(rivals[0] | rivals[1])
+    rows, columns = (np.unique(line[contested], return_inverse=True)[1] for line in lines)
+    weight = found.data[contested]
+    found.data = expit(found.data)
+    from_columns = np.zeros(len(weight))
+    for step in range(max_iter if len(weight) else 0):
+        total, others = _log_sums(rows, weight + from_columns)
+        from_rows = -(1 - _GAMMA) * total - _GAMMA * others
+        total, others = _log_sums(columns, weight + from_rows)
+        fresh = -(1 - _GAMMA) * total - _GAMMA * others
+        moved = float(np.abs(fresh - from_columns).max())
+        # Undamped steps jump to and fro where rivals are about as likely.
+        from_columns = fresh if step < _UNDAMPED else 0.5 * (from_columns + fresh)
+        if moved < tolerance:
+            break
+    if len(weight):
+        found.data[contested] = np.exp(weight + from_columns - _log_sums(rows, weight + from_columns)[0])
+    # Not yet settled scalings can leave a sum a little above one.
+    found.data /= np.maximum(1.0, found.sum(axis=1))[lines[0]]
+    found.data /= np.maximum(1.0, found.sum(axis=0))[lines[1]]
+    return found
+
+
 def stranger_odds(shape: tuple[int, ...], common: float) -> float:
     """Return the prior log-odds of a pair against two strangers: log common/(left_only·right_only).
 
@@ -228,6 +294,25 @@ def stranger_odds(shape: tuple[int, ...], common: float) -> float:
     """
     left_only, right_only = (max(size - common, 0.5) for size in shape)
     return float(np.log(max(common, 0.5)) - np.log(left_only) - np.log(right_only))
+
+
+def _log_sums(line: IntArray, logs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return, for each entry, log(1 + Σ exp) of its line, and the same without the entry itself."""
+    size = int(line.max(initial=-1)) + 1
+
+    def summed(line: IntArray, logs: FloatArray) -> tuple[FloatArray, FloatArray]:
+        highest = np.zeros(size)
+        np.maximum.at(highest, line, logs)
+        scaled = np.bincount(line, np.exp(logs - highest[line]), size)
+        return highest, np.asarray(scaled + np.exp(-highest), dtype=np.float64)
+
+    highest, scaled = summed(line, logs)
+    own = np.exp(logs - highest[line])
+    # Without an entry that is most of its line, only rounding would be left of the difference: those are summed anew.
+    most = own > 0.5 * scaled[line]
+    second, rest = summed(line[~most], logs[~most])
+    difference = highest[line] + np.log(np.where(most, 1.0, scaled[line] - own))
+    return (highest + np.log(scaled))[line], np.where(most, (second + np.log(rest))[line], difference)
 
 
 def _same_precision(info: Information) -> bool:

@@ -1,0 +1,365 @@
+"""Linking tables of many rows: a map from landmarks, candidates near each row, and a sparse assignment.
+
+Nothing here grows faster than the number of rows (times a slowly growing factor in the search for neighbours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from keyless.constraints import Constraints
+from keyless.embedding.factor_model import FactorModel, padded
+from keyless.errors import CONVERGED, Status
+from keyless.joint import link_tables
+from keyless.landmarks.clouds import Cloud, Side
+from keyless.landmarks.mapping import LandmarkMap, confirmed, find_map
+from keyless.landmarks.matching import Candidates, Matched, Permits, find_candidates, limited, match_candidates
+from keyless.landmarks.scores import LargeTable, fit_rows, sampled
+from keyless.landmarks.testing import Tested, chance_score, tested
+from keyless.likelihood.pairs import stranger_odds
+from keyless.progress import Callback, Deadline
+
+__all__ = ["LargeLink", "LargeSearch"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+_MODEL_ROWS = 20_000
+"""Rows a model is fitted to; more do not make its errors matter less."""
+
+_GAP_ROWS = 10_000
+"""The same where entries are missing, which takes longer."""
+
+_FALLBACK_ROWS = 1_200
+"""Outermost rows of each table that the thorough search of small tables is tried on when landmarks fail."""
+
+_LEFTOVER_ROUNDS = 10
+"""How often rows that are left over look for partners among those left over, where all must have one."""
+
+_ROUNDS = 8
+_ENOUGH = 0.5
+"""A model is fitted again, at most `_ROUNDS` times, until this share of sampled rows have surely found a partner."""
+
+
+@dataclass(frozen=True, eq=False)
+class LargeLink:
+    """Tables linked to a reference, the first of them.
+
+    Attributes:
+        matched: per other table, who belongs to whom, every table against all the others joined.
+        maps: per other table, the map it was found by.
+        tests: per other table, how its matches did where the model had not seen the rows.
+        chance: per other table, the scores that the search reaches where there is nothing to find.
+        model: factor model over the columns of all tables side by side.
+        fallback: names of what was tried where landmarks failed, per table that needed it.
+        evaluations: distances looked at.
+        recall: share of sampled rows whose likeliest partner the search for neighbours found, the worst of all.
+        status: how the search ended.
+    """
+
+    matched: tuple[Matched, ...]
+    maps: tuple[LandmarkMap, ...]
+    tests: tuple[Tested, ...]
+    chance: tuple[tuple[float, ...], ...]
+    model: FactorModel
+    fallback: tuple[str, ...]
+    evaluations: int
+    recall: float
+    status: Status
+
+
+class LargeSearch:
+    """One search for the links of large tables.
+
+    Args:
+        tables: the reference and the others.
+        rank: the most factors there are; None: found from the data.
+        strangers: whether rows may have no partner; None: decided from the data.
+        constraints: which rows may, must or must not be the same entity.
+        null_searches: how often the link is destroyed and searched for.
+        seed: of all random numbers.
+        callback: called with stage, step, total and objective.
+        deadline: when to stop and return the best so far.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[LargeTable],
+        *,
+        rank: int | None = None,
+        strangers: bool | None = None,
+        constraints: Constraints | None = None,
+        null_searches: int = 1,
+        seed: int = 0,
+        callback: Callback | None = None,
+        deadline: Deadline | None = None,
+    ) -> None:
+        self.tables, self.strangers, self.constraints, self.seed = tuple(tables), strangers, constraints, seed
+        self.largest_rank = 40 if rank is None else rank
+        self.null_searches, self.callback, self.deadline = null_searches, callback, deadline
+        self.rng = np.random.default_rng([seed, 71])
+        self.evaluations, self.recall = 0, 1.0
+        self.fallbacks: list[str] = []
+        self.fitted = np.empty(0, dtype=np.int64)
+
+    def link(self) -> LargeLink:
+        """Search, and return what was found."""
+        models = []
+        for number, table in enumerate(self.tables):
+            rows = sampled(len(table), _MODEL_ROWS if table.complete else _GAP_ROWS, self.rng)
+            models.append(fit_rows(*table.scores(self.rng.permutation(rows)), rank=self.largest_rank))
+            self.report("tables", number + 1, len(self.tables), float(models[-1].rank))
+        rank = max(model.rank for model in models)
+        alone = [Side.alone(table, padded(model, rank)) for table, model in zip(self.tables, models, strict=True)]
+        joined, maps, found = alone[0], [], []
+        chance: list[tuple[float, ...]] = []
+        for number in range(1, len(self.tables)):
+            landmarks, joined, matched, nulls = self.join(joined, alone[number], number)
+            maps.append(landmarks)
+            found.append(matched)
+            chance.append(nulls)
+            self.report("joins", number, len(self.tables) - 1, float(landmarks.verified))
+        if len(self.tables) > 2:
+            found = [self.again(joined, number, before) for number, before in enumerate(found, start=1)]
+        matches = tuple(matched for matched, _ in found)
+        return LargeLink(
+            matches,
+            tuple(maps),
+            tuple(test for _, test in found),
+            tuple(chance),
+            joined.model,
+            tuple(self.fallbacks),
+            self.evaluations,
+            self.recall,
+            self.status(maps, matches),
+        )
+
+    def join(
+        self, left: Side, right: Side, number: int
+    ) -> tuple[LandmarkMap, Side, tuple[Matched, Tested], tuple[float, ...]]:
+        """Join one more table to the reference and those already joined to it."""
+        rank = max(left.model.rank, right.model.rank)
+        left, right = (replace(side, model=padded(side.model, rank)) for side in (left, right))
+        clouds = left.cloud(), right.cloud()
+        found = find_map(*clouds, known=self.known(number), expired=self.expired)
+        if not found.promising and not self.expired():
+            found = self.from_outermost(left, right, clouds, found)
+        self.report("landmarks", number, len(self.tables) - 1, found.verified)
+        nulls = self.chance(clouds)
+        right = replace(right, model=right.model.rotated(found.rotation))
+        clouds = clouds[0], Cloud(clouds[1].means @ found.rotation.astype(np.float32), _turned(clouds[1], found))
+        share = 0.0
+        for _ in range(_ROUNDS if found.promising else 0):
+            before = share
+            left, right, share = self.refitted(left, right, clouds, number)
+            clouds = left.cloud(), right.cloud()
+            if share > _ENOUGH or share < before + 0.01 or self.expired():
+                break
+        if found.promising and not found.found:
+            # Factors that only one table has spoil the map but not the model, which then finds the other rows.
+            found = replace(found, verified=max(found.verified, confirmed(*clouds)))
+        matched, test = self.matches(left, right, clouds, number)
+        model = left.model.joined(right.model)
+        joined = Side((*left.tables, *right.tables), (*left.rows, matched.permutation), model)
+        return found, joined, (matched, test), nulls
+
+    def chance(self, clouds: tuple[Cloud, Cloud]) -> tuple[float, ...]:
+        """Return what the search reaches where there is nothing to find."""
+        scores = []
+        for repeat in range(self.null_searches):
+            if self.expired():
+                break
+            score, evaluations = chance_score(*clouds, rng=self.rng, expired=self.expired)
+            self.evaluations += evaluations
+            scores.append(score)
+            self.report("chance", repeat + 1, self.null_searches, score)
+        return tuple(scores)
+
+    def refitted(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int) -> tuple[Side, Side, float]:
+        """Fit one model to both sides, from a sample of rows that have surely found each other.
+
+        Returns:
+            Both sides under it, and the share of sampled rows that were sure.
+        """
+        gaps = not (left.uniform and right.uniform)
+        # Half of the rows at the most: the others tell how good it is.
+        rows = sampled(len(left), min(_GAP_ROWS if gaps else _MODEL_ROWS, len(left) // 2), self.rng)
+        self.fitted = rows
+        found = self.candidates(left, right, clouds, parts=self.parts(number, rows))
+        odds = stranger_odds(found.ratios.shape, 0.9 * min(found.ratios.shape))
+        pairs = _sure_pairs(found, rows, odds, self.permits(left, number))
+        known = self.known(number)
+        if known is not None:
+            fresh = ~(np.isin(pairs[:, 0], known[:, 0]) | np.isin(pairs[:, 1], known[:, 1]))
+            pairs = np.concatenate([pairs[fresh], known])
+        if len(pairs) <= 2 * left.model.rank:
+            return left, right, 0.0
+        (first, seen), (second, seen_too) = left.scores(pairs[:, 0]), right.scores(pairs[:, 1])
+        values, mask = np.concatenate([first, second], axis=1), np.concatenate([seen, seen_too], axis=1)
+        rank = min(left.model.rank + 5, self.largest_rank)
+        model = fit_rows(values, mask, rank=rank, start=left.model.joined(right.model))
+        width = first.shape[1]
+        left, right = (
+            replace(side, model=model.columns(part))
+            for side, part in ((left, slice(0, width)), (right, slice(width, None)))
+        )
+        return left, right, len(pairs) / len(rows)
+
+    def again(self, joined: Side, number: int, before: tuple[Matched, Tested]) -> tuple[Matched, Tested]:
+        """Match one table anew against all the others joined."""
+        edges = np.cumsum([0, *(table.values.shape[1] for table in joined.tables)])
+        own = slice(edges[number], edges[number + 1])
+        others = [k for k in range(len(joined.tables)) if k != number]
+        columns = np.concatenate([np.arange(edges[k], edges[k + 1]) for k in others])
+        left = Side(
+            tuple(joined.tables[k] for k in others),
+            tuple(joined.rows[k] for k in others),
+            joined.model.columns(columns),
+        )
+        right = Side.alone(joined.tables[number], joined.model.columns(own))
+        if self.expired():
+            return before
+        return self.matches(left, right, (left.cloud(), right.cloud()), number)
+
+    def matches(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int) -> tuple[Matched, Tested]:
+        """Match all rows of two sides; those left over look for each other once more."""
+        known, permits = self.known(number), self.permits(left, number)
+        match = partial(match_candidates, strangers=self.strangers, permits=permits, known=known)
+        found = self.candidates(left, right, clouds, parts=self.parts(number), further=True)
+        self.report("candidates", number, len(self.tables) - 1, found.ratios.nnz / max(len(left), 1))
+        matched = match(found, max_time=self.remaining())
+        for _ in range(_LEFTOVER_ROUNDS):
+            rows = np.flatnonzero(matched.permutation < 0)
+            columns = np.setdiff1d(np.arange(len(right)), matched.permutation)
+            if not (len(rows) and len(columns)) or self.expired() or (matched.strangers and len(columns) == len(right)):
+                break
+            found = found + self.candidates(left, right, clouds, parts=self.parts(number, rows, columns), every=True)
+            matched = match(found, max_time=self.remaining())
+            # Where everybody has a partner the search goes on until they are found, or no more are.
+            if matched.strangers or np.count_nonzero(matched.permutation < 0) == len(rows):
+                break
+        told = self.fitted if known is None else np.union1d(self.fitted, known[:, 0])
+        found = replace(found, ratios=limited(found.ratios, permits, known))
+        return matched, tested(matched, found, clouds, fitted=told)
+
+    def parts(self, number: int, rows: IntArray | None = None, columns: IntArray | None = None) -> list[Any]:
+        """Return rows of the reference and rows of a table among which their partners are, group by group."""
+        groups = () if self.constraints is None else self.constraints.groups
+        first, second = (groups[0], groups[number]) if groups else (None, None)
+        if first is None or second is None:
+            return [(rows, columns)]
+        rows = np.arange(len(first)) if rows is None else rows
+        columns = np.arange(len(second)) if columns is None else columns
+        members = dict(_by_label(columns, second[columns]))
+        anybody = members.get(-1, np.empty(0, dtype=np.int64))
+        found = []
+        for label, own in _by_label(rows, first[rows]):
+            theirs = np.concatenate([members.get(label, anybody[:0]), anybody]) if label >= 0 else columns
+            if len(theirs):
+                found.append((own, theirs))
+        return found
+
+    def candidates(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], **chosen: Any) -> Candidates:
+        """Find candidates, and keep count of the work."""
+        found = find_candidates(left, right, clouds, seed=self.seed, **chosen)
+        self.evaluations += found.evaluations
+        self.recall = min(self.recall, found.recall)
+        return found
+
+    def from_outermost(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], found: LandmarkMap) -> LandmarkMap:
+        """Try the thorough search of small tables on the outermost rows; keep what is better."""
+        rows = [np.sort(cloud.outermost(_FALLBACK_ROWS)) for cloud in clouds]
+        sides = [side.scores(index) for side, index in zip((left, right), rows, strict=True)]
+        small = link_tables(sides, strangers=True, rank=self.largest_rank, thorough=False, deadline=self.deadline)
+        self.fallbacks.append("joint search of the outermost rows")
+        pairs = np.stack([rows[0], np.where(small.permutations[0] >= 0, rows[1][small.permutations[0]], -1)], axis=1)
+        pairs = pairs[pairs[:, 1] >= 0]
+        if len(pairs) <= left.model.rank:
+            return found
+        again = find_map(*clouds, known=pairs, agreeing=1, most=1, expired=self.expired)
+        return again if again.verified > found.verified else found
+
+    def known(self, number: int) -> IntArray | None:
+        """Return the known pairs of the reference and a table."""
+        return None if self.constraints is None else self.constraints.known.get((0, number))
+
+    def permits(self, left: Side, number: int) -> Permits | None:
+        """Return what tells which entities of one side and rows of a table may be the same."""
+        constraints = self.constraints
+        if constraints is None:
+            return None
+
+        def permitted(entities: IntArray, rows: IntArray) -> BoolArray:
+            found = np.ones(len(entities), dtype=bool)
+            for table, places in zip(left.tables, left.rows, strict=True):
+                own, other = entities if places is None else places[entities], self.tables.index(table)
+                seen = own >= 0
+                pairs = (own[seen], rows[seen]) if other < number else (rows[seen], own[seen])
+                found[seen] &= constraints.permits(min(other, number), max(other, number), *pairs)
+            return found
+
+        return permitted
+
+    def remaining(self) -> float | None:
+        """Return the seconds left, at least a moment, so that what is quick is always done."""
+        left = None if self.deadline is None else self.deadline.remaining
+        return None if left is None else max(left, 1e-3)
+
+    def expired(self) -> bool:
+        """Whether time is up."""
+        return self.deadline is not None and self.deadline.passed
+
+    def report(self, stage: str, step: int, total: int, objective: float) -> None:
+        """Tell how far things are."""
+        if self.callback is not None:
+            self.callback(stage, step, total, objective)
+
+    def status(self, maps: Sequence[LandmarkMap], matches: Sequence[Matched]) -> Status:
+        """Say how the search ended."""
+        if self.expired():
+            return Status("max_time", "Stopped at the time limit with the best found so far. Raise the time limit.")
+        if not all(found.found for found in maps):
+            return Status(
+                "unconvincing",
+                "No set of landmark rows led to a map that other rows confirm. The tables may not describe the same "
+                "entities or share too little; add columns or known pairs.",
+            )
+        if any(matched.gap > 1e-6 * max(len(matched.permutation), 1) for matched in matches):
+            return Status("max_time", "The assignment of ambiguous rows was cut short; its gap is in the choices.")
+        return CONVERGED
+
+
+def _by_label(rows: IntArray, labels: IntArray) -> list[tuple[int, IntArray]]:
+    """Return the rows of each label."""
+    order = np.argsort(labels, kind="stable")
+    found, first = np.unique(labels[order], return_index=True)
+    return list(zip(found.tolist(), np.split(rows[order], first[1:]), strict=True)) if len(rows) else []
+
+
+def _turned(cloud: Cloud, found: LandmarkMap) -> FloatArray:
+    return np.asarray(found.rotation.T @ cloud.precision @ found.rotation)
+
+
+def _sure_pairs(found: Candidates, rows: IntArray, odds: float, permits: Any) -> IntArray:
+    """Return the pairs that are each other's best, and likelier than all else by far."""
+    ratios = found.ratios[rows].tocoo()
+    index, columns, values = ratios.row, ratios.col, ratios.data + odds
+    if permits is not None:
+        kept = permits(rows[index], columns.astype(np.int64))
+        index, columns, values = index[kept], columns[kept], values[kept]
+    best = np.full(len(rows), -np.inf)
+    np.maximum.at(best, index, values)
+    total = np.zeros(len(rows))
+    np.add.at(total, index, np.exp(values - best[index]))
+    top = (values == best[index]) & (values > 3.0) & (total[index] < 1.05)
+    order = np.argsort(-values[top], kind="stable")
+    pairs = np.stack([rows[index[top]], columns[top]], axis=1)[order].astype(np.int64)
+    _, first = np.unique(pairs[:, 1], return_index=True)
+    _, again = np.unique(pairs[first, 0], return_index=True)
+    return pairs[first[again]]

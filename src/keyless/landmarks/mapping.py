@@ -1,0 +1,239 @@
+"""The rotation between two clouds of rows, from the few rows that are easiest to tell apart.
+
+Rows far out in one table are far out in the other, and there are few of them. A first correspondence of the farthest
+gives a rotation; those next to them, which had no part in it, tell whether it is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from keyless.alignment.latents import Latents, anneal, kicked, procrustes, settle, signature_starts
+from keyless.landmarks.clouds import Cloud
+from keyless.landmarks.metric import Metric
+
+__all__ = ["LandmarkMap", "LandmarkSet", "confirmed", "find_map", "mutual_pairs"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_LANDMARKS = 500
+"""Rows of each table that are annealed."""
+
+_HELD_OUT = 2_000
+"""Rows of each table, next to the landmarks, that a rotation is verified on."""
+
+_VERIFIED = 0.25
+"""Share of held-out rows that must find each other for the search to end."""
+
+_PROMISING = 0.02
+"""Share of held-out rows that must find each other for it to be worth going on."""
+
+
+@dataclass(frozen=True, eq=False)
+class LandmarkSet:
+    """Rows of two clouds among which partners are likely.
+
+    Attributes:
+        name: of the choice.
+        left: the landmarks' latents, then those held out.
+        right: likewise.
+        left_rows: their row numbers.
+        right_rows: likewise.
+        count: how many of each are landmarks.
+    """
+
+    name: str
+    left: Latents
+    right: Latents
+    left_rows: IntArray
+    right_rows: IntArray
+    count: int
+
+    @classmethod
+    def of(cls, name: str, left: Cloud, right: Cloud, rows: tuple[IntArray, IntArray], count: int) -> LandmarkSet:
+        """Return the latents of chosen rows."""
+        return cls(name, left.latents(rows[0]), right.latents(rows[1]), *rows, count)
+
+    @property
+    def landmarks(self) -> tuple[Latents, Latents]:
+        """Those a rotation is sought with."""
+        few = np.arange(self.count)
+        return self.left[few], self.right[few]
+
+    def verified(self, rotation: FloatArray) -> float:
+        """Return the share of held-out rows that find each other under a rotation, and are not there by chance."""
+        left, right = (np.arange(self.count, len(side)) for side in (self.left, self.right))
+        if not len(left) or not len(right):
+            return 0.0
+        pairs, _ = mutual_pairs(self.left[left], self.right[right], rotation)
+        return len(pairs) / min(len(left), len(right))
+
+
+@dataclass(frozen=True, eq=False)
+class LandmarkMap:
+    """A rotation, how it was found and how far it can be trusted.
+
+    Attributes:
+        rotation: turns the right cloud onto the left one: `right @ rotation ≈ left`.
+        pairs: rows that found each other, k × 2.
+        verified: share of held-out rows that found each other.
+        agreeing: how many starts led to it.
+        tried: records of landmark set, start and verified share, in order.
+    """
+
+    rotation: FloatArray
+    pairs: IntArray
+    verified: float
+    agreeing: int
+    tried: tuple[tuple[str, str, float], ...]
+
+    @property
+    def found(self) -> bool:
+        """Whether enough held-out rows found each other."""
+        return self.verified >= _VERIFIED
+
+    @property
+    def promising(self) -> bool:
+        """Whether so many did that a model of those that are sure may find the others."""
+        return self.verified >= _PROMISING and len(self.pairs) > 2 * len(self.rotation)
+
+
+def mutual_pairs(left: Latents, right: Latents, rotation: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return rows that are each other's likeliest partner, likelier than the best of all wrong ones, and their ratios.
+
+    Of k × k wrong pairs the best has a log-likelihood ratio of about 2 log k; 20·k times odds leave one in twenty.
+    Precisions must be the same for all rows of a side.
+    """
+    metric = Metric.between(left.info.precision[0], rotation.T @ right.info.precision[0] @ rotation)
+    queries, points = metric.queries(left.means), metric.points(right.means @ rotation)
+    ratios = queries @ points.T
+    ratios -= 0.5 * (points**2).sum(axis=1)
+    ratios += (metric.offsets(left.means) - 0.5 * (queries.astype(np.float64) ** 2).sum(axis=1))[:, None]
+    forth, back = ratios.argmax(axis=1), ratios.argmax(axis=0)
+    rows = np.flatnonzero(back[forth] == np.arange(len(forth)))
+    best = ratios[rows, forth[rows]].astype(np.float64)
+    sure = best > np.log(20 * max(ratios.shape))
+    return np.stack([rows[sure], forth[rows[sure]]], axis=1), best[sure]
+
+
+def find_map(
+    left: Cloud,
+    right: Cloud,
+    *,
+    known: IntArray | None = None,
+    agreeing: int = 3,
+    most: int | None = None,
+    expired: Callable[[], bool] = lambda: False,
+) -> LandmarkMap:
+    """Find the rotation of the right cloud onto the left one.
+
+    Landmark sets and signatures are tried in turn, quickly at first, until one is verified and `agreeing` starts say
+    the same; where none is, local optima are kicked too.
+
+    Args:
+        left: one cloud.
+        right: the other, of as many latents.
+        known: k × 2 rows that are sure to be partners.
+        agreeing: how many starts must agree, as long as any are left.
+        most: starts to try at the most; None: all, slow ones too where quick ones fail.
+        expired: tells whether time is up.
+    """
+    tried: list[tuple[str, str, float]] = []
+    best: tuple[float, FloatArray, LandmarkSet] | None = None
+    same = 0
+    for landmarks, start, rotation in islice(_rotations(left, right, known), most):
+        share = landmarks.verified(rotation)
+        tried.append((landmarks.name, start, share))
+        if best is None or share > best[0] * 1.02:
+            same = same if best is not None and _alike(rotation, best[1]) else 0
+            best = (share, rotation, landmarks)
+        same += share >= _VERIFIED and _alike(rotation, best[1])
+        if same >= agreeing or (start == "known pairs" and share >= _VERIFIED) or expired():
+            break
+        if same and start.endswith("slow"):
+            # Quick starts are over: what is verified is not waited for any longer.
+            break
+    if best is None:
+        raise RuntimeError("no landmark set has any rows")
+    share, rotation, landmarks = best
+    pairs, _ = mutual_pairs(landmarks.left, landmarks.right, rotation)
+    if len(pairs) > 2 * left.rank:
+        first, second = landmarks.left.white[pairs[:, 0]], landmarks.right.white[pairs[:, 1]]
+        turned = procrustes(first, second, np.eye(len(pairs)))
+        if landmarks.verified(turned) >= share:
+            rotation = turned
+            pairs, _ = mutual_pairs(landmarks.left, landmarks.right, rotation)
+            share = landmarks.verified(rotation)
+    rows = np.stack([landmarks.left_rows[pairs[:, 0]], landmarks.right_rows[pairs[:, 1]]], axis=1)
+    return LandmarkMap(rotation, rows, share, same, tuple(tried))
+
+
+def confirmed(left: Cloud, right: Cloud) -> float:
+    """Return the share of rows next to the landmarks that find each other between clouds of the same latents."""
+    return next(_landmark_sets(left, right)).verified(np.eye(left.rank))
+
+
+def _alike(first: FloatArray, second: FloatArray) -> bool:
+    """Whether two rotations differ by little: cosines of corresponding directions near 1."""
+    return bool(np.mean((first * second).sum(axis=0)) > 0.9)
+
+
+def _landmark_sets(left: Cloud, right: Cloud) -> Iterator[LandmarkSet]:
+    """Yield sets, the likeliest to serve first.
+
+    Rows that are far out in one table only, such as those with errors, spoil the first set but not those further in.
+    """
+    smaller = min(len(left), len(right))
+    for name, skip in (("outermost", 0), ("further in", _LANDMARKS), ("further in still", 4 * _LANDMARKS)):
+        count = min(_LANDMARKS, max((smaller - skip) // 3, 1))
+        if skip and count < _LANDMARKS // 2:
+            return
+        size = count + min(_HELD_OUT, smaller - skip - count)
+        # As many of each: the larger table has more rows as far out, but those of them that have a partner are few.
+        ratio = [max(1.0, len(cloud) / smaller) for cloud in (left, right)]
+        rows = [
+            cloud.outermost(round(size * min(2.0, share)), skip=round(skip * min(2.0, share)))
+            for cloud, share in zip((left, right), ratio, strict=True)
+        ]
+        yield LandmarkSet.of(name, left, right, (rows[0], rows[1]), count)
+
+
+def _rotations(left: Cloud, right: Cloud, known: IntArray | None) -> Iterator[tuple[LandmarkSet, str, FloatArray]]:
+    sets = list(_landmark_sets(left, right))
+    if known is not None and len(known) > left.rank:
+        first, second = left.latents(known[:, 0]).white, right.latents(known[:, 1]).white
+        yield sets[0], "known pairs", procrustes(first, second, np.eye(len(known)))
+    for landmarks in sets:
+        for name, coupling in _starts(landmarks):
+            yield landmarks, name, _annealed(landmarks, coupling, steps=10)
+    # Slowly, and next to the best optimum of those, on the first set only: telling that there is nothing takes as long.
+    landmarks, pool = sets[0], []
+    for name, coupling in _starts(landmarks):
+        rotation = _annealed(landmarks, coupling, steps=60)
+        yield landmarks, f"{name}, slow", rotation
+        pool.append(settle(*landmarks.landmarks, rotation, start=name, temperatures=(1.0,)))
+    optimum = max(pool, key=lambda found: found.score)
+    for rotation in kicked(*landmarks.landmarks, optimum):
+        yield landmarks, f"{optimum.start} kicked, slow", _after_kick(landmarks, rotation)
+
+
+def _starts(landmarks: LandmarkSet) -> Iterator[tuple[str, FloatArray]]:
+    few = np.arange(landmarks.count)
+    return signature_starts(landmarks.left, landmarks.right, left_rows=few, right_rows=few)
+
+
+def _annealed(landmarks: LandmarkSet, coupling: FloatArray, *, steps: int) -> FloatArray:
+    left, right = landmarks.landmarks
+    return settle(left, right, anneal(left.white, right.white, coupling, steps=steps)).rotation
+
+
+def _after_kick(landmarks: LandmarkSet, rotation: FloatArray) -> FloatArray:
+    left, right = landmarks.landmarks
+    found = settle(left, right, rotation, temperatures=(2.0, 1.0))
+    return anneal(left.white, right.white, found.coupling, warmest=3.0, steps=30, damped=False)

@@ -1,0 +1,330 @@
+"""From candidates to matches: log-likelihood ratios of few pairs, their probabilities, and the best assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from keyless.assignment import best_matching
+from keyless.landmarks.clouds import Cloud, Side
+from keyless.landmarks.metric import Metric
+from keyless.landmarks.neighbours import nearest
+from keyless.landmarks.scores import batches
+from keyless.likelihood.pairs import exact_log_ratio, marginals, stranger_odds
+
+__all__ = ["Candidates", "Matched", "find_candidates", "limited", "match_candidates"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+Permits = Callable[[IntArray, IntArray], BoolArray]
+
+_CANDIDATES = 5
+"""Partners to choose from, per row, where all rows have the same precision."""
+
+_ROUGH_CANDIDATES = 12
+"""The same where the search goes by average precisions, and the exact ratio only ranks what it finds."""
+
+_FURTHER = 50
+_CLOSE = 10.0
+"""Rows whose last candidate is no more than `_CLOSE` nats behind the best have so many to choose from."""
+
+_NEGLIGIBLE = -20.0
+"""Pairs of lower log-odds are no candidates."""
+
+_HOPELESS = 25.0
+"""Pairs so many nats behind the best of their row are no candidates."""
+
+_MUST = 100.0
+"""Log-ratio of pairs that are known: beyond doubt, whatever the number of rows."""
+
+_PAIR, _WORST = 1e4, 1e3
+"""Where every row has a partner, what a pair is worth, and how far behind the best of its row it counts at most."""
+
+_SURE = 0.99
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Pairs of rows that may be the same entity.
+
+    Attributes:
+        ratios: left rows × right rows, the log-likelihood ratio of each candidate pair.
+        evaluations: distances looked at to find them.
+        recall: share of sampled rows whose likeliest partner was found.
+        runner_up: per left row, the second largest ratio seen, whether or not that pair is a candidate.
+    """
+
+    ratios: sparse.csr_array
+    runner_up: FloatArray
+    evaluations: int = 0
+    recall: float = 1.0
+
+    def __add__(self, other: Candidates) -> Candidates:
+        """Return both sets of pairs; a pair of both must have the same ratio."""
+        rows = [_rows(c.ratios) for c in (self, other)]
+        pair = np.concatenate(rows) * self.ratios.shape[1] + np.concatenate([self.ratios.indices, other.ratios.indices])
+        _, first = np.unique(pair, return_index=True)
+        data = np.concatenate([self.ratios.data, other.ratios.data])[first]
+        both = sparse.csr_array((data, divmod(pair[first], self.ratios.shape[1])), shape=self.ratios.shape)
+        runner_up = np.maximum(self.runner_up, other.runner_up)
+        return Candidates(both, runner_up, self.evaluations + other.evaluations, min(self.recall, other.recall))
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """Who belongs to whom.
+
+    Attributes:
+        permutation: per left row, its right row, −1 for none.
+        coupling: probabilities of the candidate pairs, sparse.
+        ratio: log-likelihood ratio of each match, 0 without one.
+        margin: the same, less that of the row's best other candidate; ∞ where there is none.
+        strangers: whether rows may have no partner.
+        gap: by how much, in nats over all rows, a better assignment of the candidates could exceed this one at most.
+        components: groups of rows that had to be decided together.
+        largest: candidate pairs in the largest of them.
+    """
+
+    permutation: IntArray
+    coupling: sparse.csr_array
+    ratio: FloatArray
+    margin: FloatArray
+    strangers: bool
+    gap: float
+    components: int
+    largest: int
+
+    @property
+    def stated(self) -> FloatArray:
+        """Probability of each match; of having no partner where there is none."""
+        rows = np.arange(len(self.permutation))
+        partner = np.asarray(self.coupling[rows, np.maximum(self.permutation, 0)]).ravel()
+        return np.clip(np.where(self.permutation >= 0, partner, 1 - self.coupling.sum(axis=1)), 0.0, 1.0)
+
+
+def find_candidates(
+    left: Side,
+    right: Side,
+    clouds: tuple[Cloud, Cloud],
+    *,
+    parts: Iterable[tuple[IntArray | None, IntArray | None]] = ((None, None),),
+    every: bool = False,
+    further: bool = False,
+    seed: int = 0,
+) -> Candidates:
+    """Return, for left rows, the likeliest right rows.
+
+    Args:
+        left: one side.
+        right: the other, about the same latents.
+        clouds: where the rows of both stand.
+        parts: left rows to look for partners of, each once, and right rows to look among; None: all.
+        every: keep hopeless ones too.
+        further: rows whose partner may well not be among the nearest look at more of them.
+        seed: of the search.
+    """
+    metric = Metric.between(clouds[0].precision, clouds[1].precision)
+    exact = left.uniform and right.uniform
+    shape = (len(clouds[0]), len(clouds[1]))
+    lowest = _floor(shape) if exact and not every else -np.inf
+    runner_up = np.full(shape[0], -np.inf, dtype=np.float32)
+    index, columns = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+    values: list[FloatArray] = [np.empty(0)]
+    evaluations, recall = 0, 1.0
+    for part in parts:
+        near = _near(clouds, metric, part, exact=exact, further=further, seed=seed)
+        runner_up[slice(None) if part[0] is None else part[0]] = near.runner_up
+        kept = near.values > lowest
+        index.append(near.rows[kept] if part[0] is None else part[0][near.rows[kept]])
+        columns.append(near.columns[kept] if part[1] is None else part[1][near.columns[kept]])
+        values.append(near.values[kept])
+        evaluations, recall = evaluations + near.evaluations, min(recall, near.recall)
+    pairs, ratios = (np.concatenate(index), np.concatenate(columns)), np.concatenate(values)
+    del index, columns, values
+    if not exact:
+        ratios = exact_ratios(left, right, *pairs)
+        lowest = -np.inf if every else _floor(shape)
+    if not every:
+        # What is hopeless beside the row's best is dropped at once: most rows keep one candidate.
+        best = np.full(shape[0], -np.inf)
+        np.maximum.at(best, pairs[0], ratios)
+        keep = ratios > np.maximum(best[pairs[0]] - _HOPELESS, lowest)
+        pairs, ratios = (pairs[0][keep], pairs[1][keep]), ratios[keep]
+    return Candidates(sparse.csr_array((ratios, pairs), shape=shape), runner_up, evaluations, recall)
+
+
+@dataclass(frozen=True, eq=False)
+class _Near:
+    """Pairs of near rows, numbered among the rows looked at."""
+
+    rows: IntArray
+    columns: IntArray
+    values: FloatArray
+    runner_up: FloatArray
+    evaluations: int
+    recall: float
+
+
+def _near(
+    clouds: tuple[Cloud, Cloud],
+    metric: Metric,
+    part: tuple[IntArray | None, IntArray | None],
+    *,
+    exact: bool,
+    further: bool,
+    seed: int,
+) -> _Near:
+    means = [cloud.means if chosen is None else cloud.means[chosen] for cloud, chosen in zip(clouds, part, strict=True)]
+    queries, points, offsets = metric.queries(means[0]), metric.points(means[1]), metric.offsets(means[0])
+    count = min(_CANDIDATES if exact else _ROUGH_CANDIDATES, len(points))
+    found = nearest(points, queries, count, seed=seed)
+    ratios = _ratios(points, queries, offsets, found.points)
+    runner_up = np.partition(ratios, -2, axis=1)[:, -2] if count > 1 else np.full(len(queries), -np.inf)
+    evaluations, recall = found.evaluations, found.recall
+    best = ratios.max(axis=1, initial=-np.inf)
+    # Of rows that look further the first look does not count.
+    close = np.zeros(len(queries), dtype=bool)
+    if further and 0 < count < len(points):
+        close = ratios[:, -1] > best - _CLOSE
+    keep = (ratios > best[:, None] - _HOPELESS) & ~close[:, None] if exact else ~close[:, None] & (found.points >= 0)
+    rows, place = np.nonzero(keep)
+    columns, values = found.points[rows, place], ratios[keep].astype(np.float64)
+    del found, ratios, keep, place
+    if close.any():
+        again = np.flatnonzero(close)
+        more = nearest(points, queries[again], min(_FURTHER, len(points)), seed=seed)
+        ratios = _ratios(points, queries[again], offsets[again], more.points)
+        keep = (ratios > best[again, None] - (_CLOSE if exact else _HOPELESS)) & (more.points >= 0)
+        index, place = np.nonzero(keep)
+        rows, columns = np.concatenate([rows, again[index]]), np.concatenate([columns, more.points[index, place]])
+        values = np.concatenate([values, ratios[keep].astype(np.float64)])
+        evaluations, recall = evaluations + more.evaluations, min(recall, more.recall)
+    return _Near(rows, columns, values, runner_up, evaluations, recall)
+
+
+def _ratios(points: FloatArray, queries: FloatArray, offsets: FloatArray, chosen: IntArray) -> FloatArray:
+    """Return the log-likelihood ratios of queries and the points chosen for them, −∞ where there is none."""
+    ratios = np.empty(chosen.shape, dtype=np.float32)
+    for part in batches(len(queries), batch=8_192):
+        near = points[np.maximum(chosen[part], 0)].astype(np.float64)
+        ratios[part] = offsets[part, None] - 0.5 * np.square(near - queries[part][:, None, :]).sum(axis=2)
+    ratios[chosen < 0] = -np.inf
+    return ratios
+
+
+def exact_ratios(left: Side, right: Side, rows: IntArray, columns: IntArray) -> FloatArray:
+    """Return the log-likelihood ratios of listed pairs, each row's own gaps taken into account."""
+    found = np.empty(len(rows))
+    for part in batches(len(rows), batch=4_096):
+        index = np.arange(part.stop - part.start)
+        found[part] = exact_log_ratio(left.information(rows[part]), right.information(columns[part]), index, index)
+    return found
+
+
+def match_candidates(
+    candidates: Candidates,
+    *,
+    strangers: bool | None,
+    permits: Permits | None = None,
+    known: IntArray | None = None,
+    max_time: float | None = None,
+) -> Matched:
+    """Return probabilities and the best assignment of candidate pairs.
+
+    Args:
+        candidates: the pairs.
+        strangers: whether rows may have no partner; None: decided from the data, as for small tables.
+        permits: tells which pairs may be; None: all.
+        known: k × 2 rows that are sure to be partners.
+        max_time: seconds for the assignment; after them the best so far counts, and its gap says how good it is.
+    """
+    ratios = limited(candidates.ratios, permits, known)
+    smaller = min(ratios.shape)
+    coupling, odds = _coupled(ratios, 0.9 * smaller, rounds=20)
+    if strangers is None:
+        alone = 1 - coupling.sum(axis=int(ratios.shape[0] > ratios.shape[1]) ^ 1)
+        strangers = ratios.shape[0] != ratios.shape[1] or int((alone > _SURE).sum()) > max(2, smaller / 200)
+    if not strangers:
+        coupling, odds = _coupled(ratios, float(smaller), rounds=1)
+    gains = ratios.copy()
+    gains.data = ratios.data + odds
+    if not strangers:
+        # As many pairs as can be made: a pair more is worth more than any choice among pairs. Every row of the smaller
+        # side gets one, so that it does not matter what is taken off all of its pairs.
+        line = _rows(ratios) if ratios.shape[0] <= ratios.shape[1] else ratios.indices
+        best = np.full(max(ratios.shape), -np.inf)
+        np.maximum.at(best, line, ratios.data)
+        gains.data = _PAIR + np.maximum(ratios.data - best[line], -_WORST)
+    found = best_matching(gains, max_time=max_time)
+    permutation = np.asarray(found.permutation, dtype=np.int64)
+    own = _own_ratios(ratios, permutation)
+    other = _best_other(ratios, permutation)
+    other = np.where(np.isneginf(other), candidates.runner_up, other)
+    if known is not None:
+        other[known[:, 0]] = -np.inf
+    return Matched(
+        permutation=permutation,
+        coupling=coupling,
+        ratio=own,
+        margin=np.where(np.isneginf(other), np.inf, own - other),
+        strangers=strangers,
+        gap=float(found.gap),
+        components=int(found.components),
+        largest=int(found.largest),
+    )
+
+
+def _floor(shape: tuple[int, int]) -> float:
+    """Return the ratio below which no pair is a candidate, however many rows have partners."""
+    return _NEGLIGIBLE - max(0.0, stranger_odds(shape, float(min(shape))))
+
+
+def limited(ratios: sparse.csr_array, permits: Permits | None, known: IntArray | None) -> sparse.csr_array:
+    """Return the pairs that may be, and those that are known."""
+    if permits is None and known is None:
+        return ratios
+    rows, columns = _rows(ratios), ratios.indices.astype(np.int64)
+    keep = np.ones(len(rows), dtype=bool) if permits is None else permits(rows, columns)
+    pairs, values = [rows[keep], columns[keep]], ratios.data[keep]
+    if known is not None:
+        free = ~(np.isin(pairs[0], known[:, 0]) | np.isin(pairs[1], known[:, 1]))
+        pairs = [np.concatenate([side[free], known[:, k]]) for k, side in enumerate(pairs)]
+        values = np.concatenate([values[free], np.full(len(known), _MUST)])
+    return sparse.csr_array((values, (pairs[0], pairs[1])), shape=ratios.shape)
+
+
+def _coupled(ratios: sparse.csr_array, common: float, *, rounds: int) -> tuple[sparse.csr_array, float]:
+    """Return the probabilities, and the prior log-odds of a pair; how many rows have partners is estimated too."""
+    weights = ratios.copy()
+    smaller = min(ratios.shape)
+    for step in range(rounds):
+        odds = stranger_odds(ratios.shape, common)
+        weights.data = np.maximum(ratios.data + odds, _NEGLIGIBLE)
+        # How many pairs there are is known long before each of them is.
+        before, common = common, float(marginals(weights, max_iter=10).sum()) if step + 1 < rounds else common
+        if abs(common - before) < 1e-3 * smaller:
+            break
+    return marginals(weights), odds
+
+
+def _rows(pairs: sparse.csr_array) -> IntArray:
+    return np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
+
+
+def _own_ratios(ratios: sparse.csr_array, permutation: IntArray) -> FloatArray:
+    rows = np.arange(len(permutation))
+    found = np.asarray(ratios[rows, np.maximum(permutation, 0)]).ravel()
+    return np.where(permutation >= 0, found, 0.0)
+
+
+def _best_other(ratios: sparse.csr_array, permutation: IntArray) -> FloatArray:
+    rows = _rows(ratios)
+    other = ratios.indices != permutation[rows]
+    best = np.full(len(permutation), -np.inf)
+    np.maximum.at(best, rows[other], ratios.data[other])
+    return best

@@ -1,0 +1,82 @@
+"""The space in which the likeliest partner is the nearest one.
+
+Where all rows of a side have the same precision, the log-likelihood ratio of a pair is
+
+    offset_i − ½ |query_i − point_j|²
+
+with a linear map of the left latents to queries, and one of the right latents to points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from keyless.landmarks.scores import batches
+
+__all__ = ["Metric"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """Linear maps from latent means to the space, and what offsets are made of.
+
+    Attributes:
+        to_queries: left means → queries.
+        to_points: right means → points.
+        form: offsets are `constant + meansᵀ · form · means` of the left.
+        constant: see `form`.
+    """
+
+    to_queries: FloatArray
+    to_points: FloatArray
+    form: FloatArray
+    constant: float
+
+    @classmethod
+    def between(cls, left: FloatArray, right: FloatArray) -> Metric:
+        """Return the metric for two precisions about the same latents.
+
+        With shifts h = (I+G)·mean and A = (I+G₁+G₂)⁻¹, A₁ = (I+G₁)⁻¹, A₂ = (I+G₂)⁻¹ the log-ratio is
+        c + h_iᵀ A h_j − ½ h_iᵀ(A₁−A)h_i − ½ h_jᵀ(A₂−A)h_j; D = A₂ − A makes a square of what depends on j.
+        """
+        identity = np.eye(len(left))
+        both = np.linalg.inv(identity + left + right)
+        values, vectors = np.linalg.eigh(np.linalg.inv(identity + right) - both)
+        # Along directions that the left side knows nothing of, partners are as near as anybody.
+        used = values > 1e-12
+        root = np.where(used, np.sqrt(np.where(used, values, 1.0)), 0.0)
+        inverse = np.where(used, 1.0 / np.where(used, root, 1.0), 0.0)
+        own, other = identity + left, identity + right
+        to_queries = own @ both @ (vectors * inverse)
+        rest = own @ (np.linalg.inv(own) - both) @ own
+        form = 0.5 * (to_queries @ to_queries.T - rest)
+        logdets = [float(np.linalg.slogdet(matrix)[1]) for matrix in (own, other, identity + left + right)]
+        return cls(to_queries, other @ (vectors * root), form, 0.5 * (logdets[0] + logdets[1] - logdets[2]))
+
+    def queries(self, means: FloatArray) -> FloatArray:
+        """Return where the left rows look."""
+        return _mapped(means, self.to_queries)
+
+    def points(self, means: FloatArray) -> FloatArray:
+        """Return where the right rows are."""
+        return _mapped(means, self.to_points)
+
+    def offsets(self, means: FloatArray) -> FloatArray:
+        """Return the log-ratio that a left row would have with a partner at no distance."""
+        found = np.empty(len(means))
+        for part in batches(len(means)):
+            some = means[part].astype(np.float64)
+            found[part] = self.constant + np.einsum("na,ab,nb->n", some, self.form, some, optimize=True)
+        return found
+
+
+def _mapped(means: FloatArray, turn: FloatArray) -> FloatArray:
+    found = np.empty((len(means), turn.shape[1]), dtype=np.float32)
+    for part in batches(len(means)):
+        found[part] = means[part].astype(np.float64) @ turn
+    return found

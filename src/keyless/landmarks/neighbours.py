@@ -1,0 +1,140 @@
+"""Nearest rows in the space in which distance is likelihood.
+
+Few pairs, or no faiss: every distance is looked at, shard by shard, and the best of the shards merged. Many: faiss
+sorts the points into cells and looks into the nearest ones; how many it takes is measured on a sample of queries whose
+true neighbours are known.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from keyless.landmarks.scores import batches
+
+__all__ = ["Nearest", "nearest"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float32]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_ALL_PAIRS = 1_000_000_000
+"""Up to so many distances are all looked at, with faiss; without it always."""
+
+_SHARD = 65_536
+_QUERIES = 256
+"""Without faiss, the distances of so many queries to the points of one shard are held at a time."""
+
+_TRIED = 1_000
+_PROBES = (4, 8, 16, 32, 64, 128, 256)
+_GOOD_RECALL = 0.999
+
+
+@dataclass(frozen=True, eq=False)
+class Nearest:
+    """The nearest points of each query, the nearest first.
+
+    Attributes:
+        points: queries × count, −1 where there are not that many.
+        evaluations: distances that were looked at.
+        recall: share of sampled queries whose true nearest point was found.
+    """
+
+    points: IntArray
+    evaluations: int
+    recall: float = 1.0
+
+
+def nearest(points: FloatArray, queries: FloatArray, count: int, *, seed: int = 0) -> Nearest:
+    """Return the `count` points at the least Euclidean distance from each query.
+
+    Args:
+        points: points × dimensions.
+        queries: queries × dimensions.
+        count: how many.
+        seed: of the cells and of the sample on which the search is checked.
+
+    Example:
+        >>> nearest(np.array([[0.0], [1.0], [5.0]]), np.array([[0.9]]), 2).points
+        array([[1, 0]])
+    """
+    points, queries = (np.ascontiguousarray(side, dtype=np.float32) for side in (points, queries))
+    pairs = len(points) * len(queries)
+    if _faiss() is None or pairs <= _ALL_PAIRS or len(points) < 10_000:
+        return Nearest(_all_pairs(points, queries, count), pairs)
+    return _by_cells(points, queries, count, seed)
+
+
+@cache
+def _faiss() -> Any:
+    try:
+        return importlib.import_module("faiss")
+    except ImportError:
+        return None
+
+
+def _all_pairs(points: FloatArray, queries: FloatArray, count: int) -> IntArray:
+    faiss = _faiss()
+    found = np.full((len(queries), count), -1, dtype=np.int64)
+    most = min(count, len(points))
+    if not most:
+        return found
+    if faiss is not None:
+        found[:, :most] = faiss.knn(queries, points, most)[1]
+        return found
+    length = (points**2).sum(axis=1)
+    for part in batches(len(queries), batch=_QUERIES):
+        best = np.full((part.stop - part.start, 0), 0, dtype=np.int64)
+        near = np.empty((part.stop - part.start, 0), dtype=np.float32)
+        for shard in batches(len(points), batch=_SHARD):
+            square = length[shard] - 2 * queries[part] @ points[shard].T
+            kept = min(most, square.shape[1])
+            chosen = np.argpartition(square, kept - 1, axis=1)[:, :kept]
+            best = np.concatenate([best, shard.start + chosen], axis=1)
+            near = np.concatenate([near, np.take_along_axis(square, chosen, axis=1)], axis=1)
+            order = np.argsort(near, axis=1, kind="stable")[:, :most]
+            best, near = np.take_along_axis(best, order, axis=1), np.take_along_axis(near, order, axis=1)
+        found[part, :most] = best
+    return found
+
+
+def _distances(points: FloatArray, queries: FloatArray, chosen: IntArray) -> Any:
+    """Return the squared distance of each query from the point chosen for it, ∞ where there is none."""
+    difference = points[np.maximum(chosen, 0)].astype(np.float64) - queries
+    return np.where(chosen < 0, np.inf, np.square(difference).sum(axis=1))
+
+
+def _by_cells(points: FloatArray, queries: FloatArray, count: int, seed: int) -> Nearest:
+    faiss = _faiss()
+    # Sorting n points into c cells and looking into p of them for q queries costs n·c + q·c + q·p·n/c.
+    cells = np.sqrt(len(queries) * 16.0 * len(points) / (len(points) + len(queries)))
+    cells = int(np.clip(cells, 16, len(points) // 64))
+    rng = np.random.default_rng([seed, 53])
+    trained = points[rng.choice(len(points), min(len(points), 64 * cells), replace=False, shuffle=False)]
+    quantizer = faiss.IndexFlatL2(points.shape[1])
+    index = faiss.IndexIVFFlat(quantizer, points.shape[1], cells)
+    index.cp.niter, index.cp.seed = 8, int(rng.integers(2**31))
+    index.train(trained)
+    for part in batches(len(points), batch=16 * _SHARD):
+        index.add(points[part])
+    tried = rng.choice(len(queries), min(_TRIED, len(queries)), replace=False)
+    truth = _all_pairs(points, queries[tried], 1)[:, 0]
+    recall = 0.0
+    least = _distances(points, queries[tried], truth)
+    # All cells are looked into only where there are no more than that: it would be all pairs of rows.
+    for index.nprobe in sorted({min(probes, cells) for probes in _PROBES}):
+        near = index.search(queries[tried], 1)[1][:, 0]
+        # By distance, not by name: of points that coincide any will do.
+        recall = float((_distances(points, queries[tried], near) <= least * (1 + 1e-5)).mean())
+        if recall >= _GOOD_RECALL:
+            break
+    faiss.cvar.indexIVF_stats.reset()
+    found = np.empty((len(queries), count), dtype=np.int64)
+    for part in batches(len(queries), batch=16 * _SHARD):
+        found[part] = index.search(queries[part], count)[1]
+    looked = int(faiss.cvar.indexIVF_stats.ndis)
+    training = len(trained) * cells * int(index.cp.niter)
+    return Nearest(found, looked + cells * (len(points) + len(queries)) + training + len(tried) * len(points), recall)

@@ -1,0 +1,119 @@
+"""Tables too large to copy: standard scores are made from the values as they are needed, some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from keyless.embedding.factor_model import FactorModel, fit, fit_table
+from keyless.embedding.moments import Moments, fit_moments
+from keyless.embedding.scales import Scale, ScaleName, choose_scale
+
+__all__ = ["BATCH", "LargeTable", "batches", "fit_rows", "sampled"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+BATCH = 32_768
+"""Rows that are worked on at a time: enough for matrix products to be fast, few enough to stay in little memory."""
+
+_FEW_ROWS = 2_000
+"""The rank of rows with gaps is found with this many; all of them settle the rest."""
+
+
+def batches(size: int, *, batch: int = BATCH) -> Iterator[slice]:
+    """Yield slices that cover `size` rows."""
+    for start in range(0, size, batch):
+        yield slice(start, min(start + batch, size))
+
+
+def sampled(size: int, count: int, rng: np.random.Generator) -> IntArray:
+    """Return `count` row numbers drawn at random, in order; all where there are no more."""
+    if size <= count:
+        return np.arange(size)
+    return np.sort(rng.choice(size, count, replace=False, shuffle=False))
+
+
+@dataclass(frozen=True, eq=False)
+class LargeTable:
+    """A table as given, and the scales of its columns.
+
+    Attributes:
+        values: rows × columns, of any float type, possibly on disk.
+        mask: True where observed.
+        scales: of the columns.
+    """
+
+    values: Any
+    mask: BoolArray
+    scales: tuple[Scale, ...]
+
+    @classmethod
+    def scaled(
+        cls, values: Any, mask: BoolArray, *, kinds: Sequence[ScaleName], rng: np.random.Generator, sample: int = 20_000
+    ) -> LargeTable:
+        """Choose the scales by a sample of rows.
+
+        Args:
+            values: rows × columns.
+            mask: True where observed.
+            kinds: of scale, for each column.
+            rng: draws the sample.
+            sample: how many rows.
+        """
+        rows = sampled(len(values), sample, rng)
+        some, seen = np.asarray(values[rows], dtype=np.float64), np.asarray(mask[rows])
+        scales = tuple(choose_scale(some[seen[:, k], k], kind=kind) for k, kind in enumerate(kinds))
+        return cls(values, mask, scales)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether nothing is missing."""
+        if 0 in self.mask.strides:
+            return bool(self.mask[:1, :1].all())
+        return all(bool(self.mask[part].all()) for part in batches(len(self)))
+
+    def scores(self, rows: slice | IntArray) -> tuple[FloatArray, BoolArray]:
+        """Return standard scores (0 where missing) and mask of some rows."""
+        values, mask = np.asarray(self.values[rows], dtype=np.float64), np.asarray(self.mask[rows])
+        if all(scale.kind == "identity" and scale.spread for scale in self.scales):
+            # By far the commonest case, done at once.
+            centre, spread = (
+                np.array([getattr(scale, name) for scale in self.scales]) for name in ("centre", "spread")
+            )
+            scores = (values - centre) / spread
+        else:
+            scores = np.empty(values.shape)
+            for k, scale in enumerate(self.scales):
+                scores[:, k] = scale.apply(np.where(mask[:, k], values[:, k], scale.centre))
+        # No score of a column scaled by all of its rows is larger; those of rows outside the sample could be anything.
+        most = np.sqrt(len(self.values))
+        np.clip(scores, -most, most, out=scores)
+        return (scores if self.complete else np.where(mask, scores, 0.0)), mask
+
+
+def fit_rows(
+    values: FloatArray, mask: BoolArray, *, rank: int, start: FactorModel | None = None, max_iter: int = 10
+) -> FactorModel:
+    """Fit a factor model to many rows: from their sums where nothing is missing, else by a few steps of EM.
+
+    Args:
+        values: standard scores, 0 where missing.
+        mask: True where observed.
+        rank: factors to begin with.
+        start: where to begin, for rows with gaps; None: a model of the first rows, which finds the rank.
+        max_iter: steps over all rows with gaps.
+    """
+    if mask.all():
+        return fit_moments(Moments.of(values, mask), rank=rank)
+    if start is None:
+        start = fit_table(values[:_FEW_ROWS], mask[:_FEW_ROWS], largest_rank=rank, max_iter=60)
+    return fit(values, mask, start, max_iter=max_iter)[0]

@@ -1,0 +1,97 @@
+"""What the verdict on a large link rests on: rows that had no part in it, and what chance reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from keyless.landmarks.clouds import Cloud
+from keyless.landmarks.mapping import find_map
+from keyless.landmarks.matching import Candidates, Matched
+from keyless.landmarks.metric import Metric
+from keyless.landmarks.neighbours import nearest
+from keyless.landmarks.scores import sampled
+
+__all__ = ["Tested", "chance_score", "tested"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_SAMPLE = 2_000
+_STARTS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Tested:
+    """How one table's matches did where it counts.
+
+    Attributes:
+        score: information of the matches of rows that the model was not fitted to, in nats per row that could be
+            matched; a match counts for no less than −log n.
+        sharpness: share of these matches that are the likeliest partner of both rows.
+        share: share of rows that could be matched that are.
+        latents: latent means of some matched rows, far from the middle, of both sides.
+    """
+
+    score: float
+    sharpness: float
+    share: float
+    latents: tuple[FloatArray, FloatArray]
+
+
+def tested(matched: Matched, candidates: Candidates, clouds: tuple[Cloud, Cloud], *, fitted: IntArray) -> Tested:
+    """Return how the matches of rows that a model was not fitted to did.
+
+    Args:
+        matched: the matches.
+        candidates: the pairs they were chosen from, without those that must not be.
+        clouds: where the rows of both sides stand.
+        fitted: left rows that the model may have been fitted to, or whose partners were told.
+    """
+    ratios, permutation = candidates.ratios, matched.permutation
+    unseen = np.ones(len(permutation), dtype=bool)
+    unseen[fitted] = False
+    smaller = min(ratios.shape)
+    could = max(float(unseen.sum()) * smaller / len(unseen), 1.0)
+    rows = np.flatnonzero(unseen & (permutation >= 0))
+    floored = np.maximum(matched.ratio[rows], -np.log(max(smaller, 2)))
+    lines: tuple[Any, ...] = np.repeat(np.arange(len(permutation)), np.diff(ratios.indptr)), ratios.indices
+    mutual = []
+    for line, size, own in zip(lines, ratios.shape, (rows, permutation[rows]), strict=True):
+        best = np.full(size, -np.inf)
+        np.maximum.at(best, line, ratios.data)
+        mutual.append(matched.ratio[rows] >= best[own])
+    sharpness = float(np.mean(mutual)) if len(rows) else 0.0
+    pairs = np.flatnonzero(permutation >= 0)
+    far = pairs[np.argsort(-clouds[0].distance[pairs], kind="stable")[:_SAMPLE]]
+    latents = clouds[0].means[far].astype(np.float64), clouds[1].means[permutation[far]].astype(np.float64)
+    return Tested(float(floored.sum() / could), sharpness, len(pairs) / smaller, latents)
+
+
+def chance_score(
+    left: Cloud,
+    right: Cloud,
+    *,
+    rng: np.random.Generator,
+    expired: Callable[[], bool] = lambda: False,
+) -> tuple[float, int]:
+    """Return the score that the search reaches where there is nothing to find, and the distances looked at.
+
+    The right side's latents are dealt anew to its rows, each by itself, and the search for a map and for each row's
+    likeliest partner is run again.
+    """
+    destroyed = right.scattered(rng)
+    found = find_map(left, destroyed, agreeing=1, most=_STARTS, expired=expired)
+    turned = Cloud(
+        destroyed.means @ found.rotation.astype(np.float32), found.rotation.T @ right.precision @ found.rotation
+    )
+    metric = Metric.between(left.precision, turned.precision)
+    means = left.means[sampled(len(left), _SAMPLE, rng)]
+    queries, points = metric.queries(means), metric.points(turned.means)
+    near = nearest(points, queries, 1, seed=int(rng.integers(2**31)))
+    distance = np.square(points[near.points[:, 0]].astype(np.float64) - queries).sum(axis=1)
+    # Who is no nearer than a stranger would be is left alone.
+    return float(np.maximum(metric.offsets(means) - 0.5 * distance, 0.0).mean()), near.evaluations
