@@ -226,11 +226,11 @@ def alone(do: str, *, limit: float, **options: Any) -> dict[str, Any] | None:
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row as the page shows it."""
-    digits = {"seconds": 1, "peak GB": 2, "of which tables and truth": 2}
     found = {}
     for key, value in row.items():
-        # Shares near 1 need all their digits.
-        found[key] = value if not isinstance(value, float) else f"{value:.{digits.get(key, 5)}f}"
+        # Shares near 1 need all their digits; times and memory three.
+        form = ".3g" if key in ("seconds", "peak GB", "of which tables and truth") else ".5f"
+        found[key] = format(value, form) if isinstance(value, float) else value
     return found
 
 
@@ -301,7 +301,7 @@ def draw(results: Path, picture: Path) -> None:
         ax.set_xlabel("rows of each table")
         ax.set_title({"seconds": "seconds on the clock", "peak GB": "memory, GB"}[what], loc="left")
         ax.grid(alpha=0.3)
-    ax.legend(fontsize=8)
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     picture.parent.mkdir(parents=True, exist_ok=True)
     with rc_context({"svg.hashsalt": "scale"}):
         figure.savefig(picture, metadata={"Date": None}, facecolor="white")
