@@ -34,9 +34,10 @@ from scipy.optimize import linear_sum_assignment, quadratic_assignment
 
 import keyless
 from common import report_sections
+from keyless.arrays import batches
 from keyless.landmarks.metric import Metric
 from keyless.landmarks.neighbours import nearest
-from keyless.landmarks.scores import batches
+from keyless.landmarks.scores import BATCH
 from keyless.transport import sinkhorn
 
 QUESTION = "Millions of rows on two cores"
@@ -77,7 +78,7 @@ def make(
     places = [np.full(entities, -1, dtype=np.int64) for _ in widths]
     for place, owner in zip(places, owners, strict=True):
         place[owner] = np.arange(rows)
-    for part in batches(entities):
+    for part in batches(entities, BATCH):
         factors = rng.laplace(scale=np.sqrt(0.5), size=(part.stop - part.start, RANK))
         values = factors @ turn + NOISE * rng.standard_normal((len(factors), edges[-1]))
         for table, place, low, high in zip(tables, places, edges[:-1], edges[1:], strict=True):
@@ -112,7 +113,7 @@ def known_map(tables: list[np.ndarray], truth: list[np.ndarray], widths: tuple[i
 def _means(table: np.ndarray, weights: np.ndarray) -> np.ndarray:
     turn = (weights / NOISE) @ np.linalg.inv(np.eye(RANK) + weights.T @ weights)
     found = np.empty((len(table), RANK), dtype=np.float32)
-    for part in batches(len(table)):
+    for part in batches(len(table), BATCH):
         found[part] = table[part] @ turn
     return found
 
@@ -151,7 +152,7 @@ def write(folder: Path, rows: int) -> None:
     for name, table in zip(("a", "b"), tables, strict=True):
         schema = pa.schema([(f"{name}{k}", pa.float32()) for k in range(table.shape[1])])
         with pq.ParquetWriter(folder / f"{name}.parquet", schema, compression="none") as file:
-            for part in batches(rows, batch=250_000):
+            for part in batches(rows, 250_000):
                 columns = {field: table[part, k] for k, field in enumerate(schema.names)}
                 file.write_table(pa.table(columns, schema=schema))
     np.save(folder / "truth.npy", truth[0])

@@ -10,8 +10,8 @@ import ot
 from scipy.optimize import linear_sum_assignment, quadratic_assignment
 
 import keyless
-from keyless.embedding.factor_model import Information
-from keyless.likelihood.pairs import expected_log_ratio, pair_log_ratio
+from keyless.experiments.synthetic import match_informed, true_information
+from keyless.likelihood.pairs import expected_log_ratio
 from keyless.solvers import M3O, Baseline, DecayingEntropy, UnlabeledSensing
 from keyless.tables import to_problem
 
@@ -19,18 +19,6 @@ from keyless.tables import to_problem
 def wrong(permutations: Any, truth: Any) -> float:
     """Wrong rows per table."""
     return float(np.mean([(np.asarray(permutations[name]) != truth[name]).sum() for name in permutations]))
-
-
-def true_information(made: Any) -> list[Information]:
-    """Return what each row says about its latents when loadings and noise are known."""
-    edges = np.cumsum([0, *(table.shape[1] for table in made.tables.values())])
-    infos = []
-    for k, table in enumerate(made.tables.values()):
-        loadings = made.loadings[:, edges[k] : edges[k + 1]].T
-        seen = ~np.isnan(table)
-        precision = np.einsum("nk,ka,kb->nab", seen / made.noise**2, loadings, loadings)
-        infos.append(Information(precision, np.nan_to_num(table) @ loadings / made.noise**2))
-    return infos
 
 
 def nats_per_row(made: Any) -> float:
@@ -43,19 +31,7 @@ def nats_per_row(made: Any) -> float:
 
 def oracle(made: Any) -> dict[str, Any]:
     """Match with true loadings and noise: each table to the reference, then each to all the others until stable."""
-    names, infos = list(made.tables), true_information(made)
-    rows = [np.arange(len(infos[0].shift))]
-    rows += [linear_sum_assignment(-pair_log_ratio(infos[0], info))[1] for info in infos[1:]]
-    for _ in range(10 if len(names) > 2 else 0):
-        before = [index.copy() for index in rows]
-        for k in range(len(names)):
-            others = [infos[t][rows[t]] for t in range(len(names)) if t != k]
-            joined = Information(sum(o.precision for o in others), sum(o.shift for o in others))
-            rows[k] = linear_sum_assignment(-pair_log_ratio(joined, infos[k]))[1]
-        if all(np.array_equal(a, b) for a, b in zip(before, rows, strict=True)):
-            break
-    back = np.argsort(rows[0])
-    return {name: index[back] for name, index in zip(names[1:], rows[1:], strict=True)}
+    return match_informed(true_information(made), list(made.truth))
 
 
 def m3o(made: Any, starts: int = 10) -> list[float]:

@@ -13,13 +13,13 @@ import pytest
 from scipy import sparse
 
 import keyless
-from keyless import links as links_room
 from keyless.embedding import joint_model
 from keyless.embedding.factor_model import FactorModel, information, posterior
 from keyless.embedding.joint_model import JointModel
 from keyless.embedding.scales import scale_table
 from keyless.errors import CONVERGED, InputError
 from keyless.evidence import Evidence
+from keyless.likelihood import placing
 from keyless.links import Links, TableLink
 from keyless.problem import Block
 from keyless.report.matches import match_table, second_best
@@ -557,15 +557,15 @@ def test_new_rows_are_placed_the_same_whole_or_in_parts(rng, monkeypatch, gaps, 
         known = found.model.entity_information(blocks, rows, without=1)
         new = found.model.information(1, Block(fresh))
         pairs = [index.ravel() for index in np.indices((40, 300))]
-        exact = links_room.exact_log_ratio(new, known, *pairs).reshape(40, 300)
+        exact = placing.exact_log_ratio(new, known, *pairs).reshape(40, 300)
         best = np.argsort(-exact, axis=1, kind="stable")[:, :7]
         probability = np.exp(exact) / (300 + np.exp(exact).sum(axis=1, keepdims=True))
         whole["reference_id"] = best.ravel()
         whole["probability"] = np.take_along_axis(probability, best, axis=1).ravel()
     monkeypatch.setattr(joint_model, "_CELLS_AT_A_TIME", 1)
     if approximately:
-        monkeypatch.setattr(links_room, "_EXACT_PAIRS", 700)
-        monkeypatch.setattr(links_room, "_PAIRS_AT_A_TIME", 1000)
+        monkeypatch.setattr(placing, "_EXACT_PAIRS", 700)
+        monkeypatch.setattr(placing, "_PAIRS_AT_A_TIME", 1000)
     parts = found.place(fresh, table="b", candidates=7)
     assert parts["row"].tolist() == whole["row"].tolist()
     if gaps and approximately:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterator
 from math import isfinite
 from typing import Any, TypeAlias
 
@@ -25,6 +26,7 @@ __all__ = [
     "as_float",
     "as_matrix",
     "as_permutation",
+    "batches",
     "check_count",
     "check_finite",
     "check_nonnegative",
@@ -42,6 +44,18 @@ __all__ = [
 
 Array: TypeAlias = Any
 """An array of any library that follows the array API standard."""
+
+
+def batches(size: int, step: int) -> Iterator[slice]:
+    """Yield slices that cover `size` rows, `step` at a time and at least one, so that what is made of them stays small.
+
+    Example:
+        >>> list(batches(5, 2))
+        [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    step = max(step, 1)
+    for start in range(0, size, step):
+        yield slice(start, min(start + step, size))
 
 
 def namespace(*arrays: Array) -> Any:

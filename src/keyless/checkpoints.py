@@ -13,6 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless.archive import read_archive, write_archive
+from keyless.arrays import batches
 from keyless.errors import InputError
 
 __all__ = ["Checkpoints", "fingerprint"]
@@ -61,11 +62,9 @@ def fingerprint(parts: Iterable[Any]) -> str:
     for part in parts:
         if isinstance(part, np.ndarray):
             digest.update(f"{part.dtype}{part.shape}".encode())
-            for start in range(0, len(part), _ROWS) if part.ndim else ():
-                # Some rows at a time: a mask of nothing but True may take no memory, and its contents would.
-                digest.update(part[start : start + _ROWS].tobytes())
-            if not part.ndim:
-                digest.update(part.tobytes())
+            # Some rows at a time: a mask of nothing but True may take no memory, and its contents would.
+            for rows in batches(len(part), _ROWS) if part.ndim else (...,):
+                digest.update(part[rows].tobytes())
         else:
             digest.update(repr(part).encode())
         digest.update(b"\0")

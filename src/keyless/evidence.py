@@ -218,7 +218,7 @@ def judge_large(link: LargeLink, *, sizes: Sequence[int], constraints: Constrain
             test.share * float(choices),
             test.sharpness,
             found.agreeing,
-            0.0 if told or len(test.latents[0]) < 2 * link.model.rank else mirrored_share(*map(whitened, test.latents)),
+            0.0 if told else _mirrored(*test.latents, np.arange(len(test.latents[0])), None),
         )
         settled = found.found and test.share > 0.01
         evidences.append(replace(evidence, verdict=_verdict(evidence, settled=settled)))

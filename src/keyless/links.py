@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import sparse
-from scipy.special import logsumexp
 
 from keyless.archive import read_archive, write_archive
 from keyless.arrays import check_count
@@ -28,7 +27,7 @@ from keyless.embedding.joint_model import JointModel
 from keyless.embedding.scales import Scale
 from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, overall
-from keyless.likelihood.pairs import approximate_log_ratio, exact_log_ratio, pair_log_ratio
+from keyless.likelihood.placing import likeliest
 from keyless.problem import Block
 from keyless.tables import Reading, Table, frame_like, name_tables, read_like, with_missingness
 from keyless.tables.memory import is_large
@@ -39,9 +38,6 @@ __all__ = ["Links", "TableLink", "load"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
-
-_EXACT, _EXACT_PAIRS, _PAIRS_AT_A_TIME = 20, 40_000, 2**22
-"""New rows are compared exactly with so many reference rows each, the best ones, and with all where pairs are few."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +227,8 @@ class Links(Views):
         if read.block.shape[1] != like.block.shape[1]:
             raise InputError(f"rows: must have {like.block.shape[1]} columns, as {table}; found {read.block.shape[1]}.")
         fresh = self._used(read, like=like)
-        best, probability = self._nearest(number, fresh.block, check_count(candidates, name="candidates"))
+        count = check_count(candidates, name="candidates")
+        best, probability = likeliest(self.model, *self._placed, number=number, fresh=fresh.block, count=count)
         row = np.repeat(np.arange(len(best)), best.shape[1])
         return pd.DataFrame(
             {
@@ -240,37 +237,6 @@ class Links(Views):
                 "probability": probability.ravel(),
             }
         )
-
-    def _nearest(self, number: int, fresh: Block, count: int) -> tuple[IntArray, FloatArray]:
-        """Return the likeliest reference rows of new rows of a table, and their probabilities, the likeliest first."""
-        blocks, rows = self._placed
-        size, new_rows = len(rows[0]), np.arange(len(fresh.values))
-        parts = list(self.model.parts(size))
-        if len(parts) == 1:
-            known = self.model.entity_information(blocks, rows, without=number)
-            ratios = pair_log_ratio(self.model.information(number, fresh), known)
-            best = np.argsort(-ratios, axis=1, kind="stable")[:, :count]
-            probability = _probabilities(ratios, np.full(len(ratios), -np.inf), size)
-            return best, np.take_along_axis(probability, best, axis=1)
-        # Never all pairs at once: some reference rows at a time, of which the best are kept.
-        kept = _Kept.none(len(new_rows), min(max(count, _EXACT), size))
-        for part in parts:
-            known = self.model.entity_information(blocks, [index[part] for index in rows], without=number)
-            for some in _some(len(new_rows), _PAIRS_AT_A_TIME // len(known)):
-                new = self.model.information(number, fresh, rows=new_rows[some])
-                few = len(new) * len(known) <= _EXACT_PAIRS
-                kept.add(some, part, pair_log_ratio(new, known) if few else approximate_log_ratio(new, known))
-        # The best by an approximation are looked at again, exactly.
-        width = kept.places.shape[1]
-        for some in _some(len(new_rows), _EXACT_PAIRS // width):
-            places = kept.places[some].ravel()
-            known = self.model.entity_information(blocks, [index[places] for index in rows], without=number)
-            new = self.model.information(number, fresh, rows=new_rows[some])
-            ratios = exact_log_ratio(new, known, np.repeat(np.arange(len(new)), width), np.arange(len(places)))
-            kept.ratios[some] = ratios.reshape(-1, width)
-        order = np.lexsort((kept.places, -kept.ratios), axis=1)[:, :count]
-        probability = _probabilities(kept.ratios, kept.rest, size)
-        return np.take_along_axis(kept.places, order, axis=1), np.take_along_axis(probability, order, axis=1)
 
     def held_out_score(self, tables: Mapping[str, Any] | Iterable[Any], *, reading: Reading | None = None) -> float:
         """Return R² of the filled entries that are observed in `tables` and were not when linked.
@@ -374,51 +340,6 @@ class Links(Views):
 
     def _mark(self, table: Table) -> Any:
         return table.marked(self._rows(table.name), index=self.tables[0].index)
-
-
-@dataclass(frozen=True, eq=False)
-class _Kept:
-    """The best reference rows for new rows so far, and what all others weigh together.
-
-    Attributes:
-        places: new rows × count, reference rows in no order.
-        ratios: their log-likelihood ratios, −∞ where there is none yet.
-        rest: per new row, the log of the sum of the others' likelihood ratios.
-    """
-
-    places: IntArray
-    ratios: FloatArray
-    rest: FloatArray
-
-    @classmethod
-    def none(cls, rows: int, count: int) -> _Kept:
-        """Return what is kept before anything was looked at."""
-        return cls(np.zeros((rows, count), dtype=np.int64), np.full((rows, count), -np.inf), np.full(rows, -np.inf))
-
-    def add(self, rows: slice, part: slice, ratios: FloatArray) -> None:
-        """Look at some new rows and some reference rows."""
-        places = np.broadcast_to(np.arange(part.start, part.stop), ratios.shape)
-        places, ratios = np.hstack([self.places[rows], places]), np.hstack([self.ratios[rows], ratios])
-        width = self.places.shape[1]
-        order = np.argpartition(-ratios, width - 1, axis=1)
-        best, others = order[:, :width], order[:, width:]
-        self.rest[rows] = np.logaddexp(self.rest[rows], logsumexp(np.take_along_axis(ratios, others, axis=1), axis=1))
-        self.places[rows] = np.take_along_axis(places, best, axis=1)
-        self.ratios[rows] = np.take_along_axis(ratios, best, axis=1)
-
-
-def _some(count: int, step: int) -> Iterator[slice]:
-    for start in range(0, count, max(step, 1)):
-        yield slice(start, min(start + max(step, 1), count))
-
-
-def _probabilities(ratios: FloatArray, rest: FloatArray, size: int) -> FloatArray:
-    """Return how likely each pair is, from log-ratios, the log-sum of those not listed, and how many there are in all.
-
-    A partner is as likely as none, and every reference row as likely as any other.
-    """
-    total = np.logaddexp(np.logaddexp(logsumexp(ratios, axis=1), rest), np.log(size))
-    return np.asarray(np.exp(ratios - total[:, None]), dtype=np.float64)
 
 
 class _Lazy(Mapping[str, Any]):

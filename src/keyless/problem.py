@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import Array, array_like, as_matrix, as_permutation, is_array, is_numpy, namespace
+from keyless.arrays import Array, array_like, as_matrix, as_permutation, batches, is_array, is_numpy, namespace
 from keyless.errors import InputError
 
 __all__ = ["Block", "CorrespondenceProblem", "PatchProblem", "Problem", "pair_cost", "pair_gradient"]
@@ -101,11 +101,8 @@ def _is_settled(values: Array, mask: Array) -> bool:
     if not any(mask.strides):
         return bool(mask[:1, :1].all())
     # Some rows at a time: what is compared is as large as the values.
-    step = max(1, _CELLS_AT_A_TIME // values.shape[1])
-    return not any(
-        np.any(values[start : start + step], where=~mask[start : start + step])
-        for start in range(0, values.shape[0], step)
-    )
+    parts = batches(values.shape[0], _CELLS_AT_A_TIME // values.shape[1])
+    return not any(np.any(values[part], where=~mask[part]) for part in parts)
 
 
 def _checked_mask(mask: Any, name: str) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -21,13 +21,13 @@ from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, allowed_counts, judge, judge_joint, judge_large
 from keyless.joint import JointLink, link_tables
 from keyless.joint.clusters import stack, table_latents
-from keyless.joint.matching import match
 from keyless.knowledge import read_constraints, start_couplings
 from keyless.landmarks import LargeSearch, LargeTable
 from keyless.likelihood import FORBIDDEN
 from keyless.links import Links, TableLink
 from keyless.problem import Block, Problem
 from keyless.progress import Deadline
+from keyless.routes import Found, Route, canonical_correlations, has_lonely_rows, stated_probability
 from keyless.search import PairLink, link_two_tables
 from keyless.settings import Settings
 from keyless.solvers import M3O
@@ -45,64 +45,12 @@ _FEW_GAPS = 0.95
 _JOINT_FIRST = 1000
 """From so many rows on the joint model goes first."""
 
-_HALF_SURE = 0.5
-"""What is stated about a match at most where it is uncertain whether there is a link at all."""
-
 _MANY_ROWS = 500
 """From so many rows on scores hardly vary by chance: one null search and one simulation are enough."""
 
 _STOPPED = Status("stopped", "Stopped when asked to, with the best found so far. Run it again to let it finish.")
 
 _log = logging.getLogger("keyless")
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What one route says about one table.
-
-    Attributes:
-        permutation: as in `TableLink`, like coupling, margin and correlations.
-        coupling: dense, or sparse where most pairs were never looked at.
-        probability: of each match, if the tables are linked at all.
-        correlations: of the factors of matched rows.
-        evidence: whether they are.
-        margin: of each match.
-        choices: how many rows each reference row could be matched to.
-        log_ratios: of all pairs, where all were looked at.
-    """
-
-    permutation: IntArray
-    coupling: Any
-    probability: FloatArray
-    correlations: FloatArray
-    evidence: Evidence
-    margin: FloatArray
-    choices: FloatArray
-    log_ratios: FloatArray | None = None
-
-    @classmethod
-    def among_all(cls, link: tuple[IntArray, FloatArray, FloatArray], **rest: Any) -> Found:
-        """Return what is known when all pairs of rows were looked at: permutation, coupling and log-ratios of all."""
-        permutation, coupling, log_ratios = link
-        choices = np.maximum((log_ratios > FORBIDDEN).sum(axis=1), 1)
-        margin = _margins(permutation, log_ratios)
-        return cls(permutation, coupling, margin=margin, choices=choices, log_ratios=log_ratios, **rest)
-
-
-@dataclass(frozen=True, eq=False)
-class Route:
-    """What one route says about all tables."""
-
-    name: str
-    found: list[Found]
-    model: FactorModel
-    status: Status
-    starts: tuple[Mapping[str, Any], ...]
-
-    @property
-    def linked(self) -> bool:
-        """Whether every table is."""
-        return all(found.evidence.verdict == "linked" for found in self.found)
 
 
 class Staircase:
@@ -118,7 +66,6 @@ class Staircase:
         self.began = time.monotonic()
         self.deadline = Deadline(settings.max_time)
         self.history: list[Mapping[str, Any]] = []
-        self.work: dict[str, Any] = {}
         # The generator is made once, here; every stage gets its seed.
         given = settings.random_state
         if isinstance(given, np.random.Generator):
@@ -212,7 +159,12 @@ class Staircase:
             tables=self.given,
             found={
                 table.name: TableLink(
-                    f.permutation, _stated(f), f.margin, f.coupling, f.evidence, np.sort(f.correlations)[::-1]
+                    f.permutation,
+                    stated_probability(f),
+                    f.margin,
+                    f.coupling,
+                    f.evidence,
+                    np.sort(f.correlations)[::-1],
                 )
                 for table, f in zip(self.given[1:], route.found, strict=True)
             },
@@ -243,7 +195,9 @@ class Staircase:
         complete = np.mean([t.block.mask.mean() for t in self.tables]) >= _FEW_GAPS
         if complete and len(self.tables) == 2 and len(self.scores[0][0]) < _JOINT_FIRST:
             pairs = self.from_pairs(None)
-            if self.deadline.passed or (pairs.linked and (self.settings.strangers is False or not _lonely(pairs))):
+            if self.deadline.passed or (
+                pairs.linked and (self.settings.strangers is False or not has_lonely_rows(pairs))
+            ):
                 return pairs
             # What the pairwise search has not found in complete tables, a long joint search does not find either.
             joint = self.joint(pairs if pairs.linked else None, thorough=False)
@@ -392,7 +346,7 @@ class Staircase:
                     matched.permutation,
                     matched.coupling,
                     matched.stated,
-                    _correlations(*test.latents, rank=link.model.rank),
+                    canonical_correlations(*test.latents, rank=link.model.rank),
                     evidence,
                     matched.margin,
                     choices,
@@ -404,7 +358,7 @@ class Staircase:
             for number, landmark_map in enumerate(link.maps, start=1)
             for landmarks, start, share in landmark_map.tried
         )
-        self.work = {
+        work = {
             "distances": link.evaluations,
             "recall": link.recall,
             "fallback": list(link.fallback),
@@ -414,7 +368,7 @@ class Staircase:
                 for table, m in zip(self.given[1:], link.matched, strict=True)
             },
         }
-        return Route("landmarks", found, link.model, link.status, starts)
+        return Route("landmarks", found, link.model, link.status, starts, work)
 
     def from_pairs(self, joint: JointLink | None) -> Route:
         """Search for canonical pairs, table by table; judge and calibrate what was found."""
@@ -449,7 +403,7 @@ class Staircase:
     def matched(self, found: Found) -> None:
         """Report how many rows have a partner that is expected to be right."""
         paired = found.permutation >= 0
-        self.report("matched", round(float(_stated(found)[paired].sum())), len(paired), found.evidence.score)
+        self.report("matched", round(float(stated_probability(found)[paired].sum())), len(paired), found.evidence.score)
 
     def judged(self, pair: PairLink) -> tuple[Evidence, Calibration]:
         """Return the verdict on a pairwise link, and how its probabilities are to be read."""
@@ -478,7 +432,7 @@ class Staircase:
         """Return the canonical correlations of the latents that matched rows of two tables speak of."""
         rows = np.flatnonzero(permutation >= 0)
         latents = table_latents(model, self.scores)
-        return _correlations(latents[0][rows], latents[number][permutation[rows]], rank=model.rank)
+        return canonical_correlations(latents[0][rows], latents[number][permutation[rows]], rank=model.rank)
 
     def polished(self, route: Route) -> Route:
         """Let the paper's algorithm go on from what was found; evidence and probabilities stay those of the search."""
@@ -509,7 +463,7 @@ class Staircase:
             "missingness": self.settings.missingness,
             "set": self.settings.plain,
             "rank": route.model.rank,
-            **({"landmarks": self.work} if self.work else {}),
+            **({"landmarks": route.work} if route.work else {}),
             "scales": {
                 name: dict(zip(table.columns, (scale.kind for scale in scales), strict=True))
                 for name, table, scales in zip(names, self.tables, self.scales, strict=True)
@@ -539,51 +493,7 @@ def _kinds_of_scales(
     ]
 
 
-def _correlations(first: FloatArray, second: FloatArray, *, rank: int) -> FloatArray:
-    """Return the canonical correlations of latents of the same entities; none of too few."""
-    if len(first) <= rank + 1:
-        return np.empty(0)
-    sides = (np.linalg.qr(side - side.mean(axis=0))[0] for side in (first, second))
-    left, right = sides
-    return np.clip(np.linalg.svd(left.T @ right, compute_uv=False), 0.0, 1.0)
-
-
 def _whole(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InputError(f"random_state: must be None, a whole number from 0 or a numpy Generator; found {seed!r}.")
     return int(seed)
-
-
-def _lonely(route: Route, *, sure: float = 0.99, share: float = 0.02) -> bool:
-    """Tell whether more than a few rows have, by what links the others, surely no partner."""
-    for found in route.found:
-        if found.log_ratios is None:
-            continue
-        alone = 1 - match(found.log_ratios.astype(np.float64), strangers=True).coupling().sum(axis=1)
-        if np.count_nonzero(alone > sure) > max(2, share * len(alone)):
-            return True
-    return False
-
-
-def _stated(found: Found) -> FloatArray:
-    """Return the probability of each match, whether there is a link at all taken into account.
-
-    What simulation calibrates is how likely a match is right if the tables are linked. Where they are not, it is right
-    as often as a guess.
-    """
-    if found.evidence.verdict == "linked":
-        return found.probability
-    if found.evidence.verdict == "uncertain":
-        return np.minimum(found.probability, _HALF_SURE)
-    return np.where(found.permutation >= 0, np.minimum(found.probability, 1 / found.choices), found.probability)
-
-
-def _margins(permutation: IntArray, log_ratios: FloatArray) -> FloatArray:
-    """Return the log-likelihood ratio of each match against the best alternative of its row; ∞ where there is none."""
-    rows = np.arange(len(permutation))
-    ratios = np.where(log_ratios <= FORBIDDEN, -np.inf, log_ratios).astype(np.float64)
-    matched = permutation >= 0
-    own = np.where(matched, ratios[rows, np.maximum(permutation, 0)], 0.0)
-    ratios[rows[matched], permutation[matched]] = -np.inf
-    best = ratios.max(axis=1)
-    return np.where(np.isneginf(best), np.inf, own - best)

@@ -28,6 +28,7 @@ __all__ = [
     "distinct",
     "expected_score",
     "kicked",
+    "paired_rotation",
     "procrustes",
     "settle",
     "signature_cost",
@@ -197,7 +198,12 @@ def signature_starts(
 
 def procrustes(left: FloatArray, right: FloatArray, coupling: FloatArray) -> FloatArray:
     """Return the rotation R that minimises Σ coupling_ij ‖left_i − right_j R‖²."""
-    first, _, second = np.linalg.svd(right.T @ (coupling.T @ left))
+    return paired_rotation(coupling.T @ left, right)
+
+
+def paired_rotation(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Return the rotation R that minimises Σ ‖left_i − right_i R‖²: `procrustes` of rows in the same order."""
+    first, _, second = np.linalg.svd(right.T @ left)
     return np.asarray(first @ second, dtype=np.float64)
 
 

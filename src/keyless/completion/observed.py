@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from keyless.arrays import Array, array_like, is_numpy, namespace
+from keyless.arrays import Array, array_like, batches, is_numpy, namespace
 
 __all__ = ["Table", "entries", "is_sparse", "kept", "squares"]
 
@@ -47,8 +47,8 @@ class Table:
     def sparse(cls, values: Any) -> Table:
         """Take a CSR array whose stored entries, float32 or float64, are the observed ones; it is not copied."""
         columns = np.zeros(values.shape[1], dtype=np.int64)
-        for first in range(0, values.nnz, _CHUNK):  # bincount makes its argument int64
-            columns += np.bincount(values.indices[first : first + _CHUNK], minlength=values.shape[1])
+        for part in batches(values.nnz, _CHUNK):  # bincount makes its argument int64
+            columns += np.bincount(values.indices[part], minlength=values.shape[1])
         return cls(values, None, np.diff(values.indptr), columns, 0.0)._measured()
 
     @property
@@ -86,10 +86,7 @@ class Table:
                 ones = (np.ones_like(values.data), values.indices, values.indptr)
                 yield part, values, sparse.csr_array(ones, shape=values.shape)
             return
-        rows = self.shape[0]
-        step = max(1, _CHUNK // max(1, width))
-        for first in range(0, rows, step):
-            part = slice(first, min(first + step, rows))
+        for part in batches(self.shape[0], _CHUNK // max(1, width)):
             yield part, self.values[part, :], self.seen[part, :]
 
     def residual(self, left: Array, right: Array) -> Any:
@@ -171,8 +168,7 @@ def squares(array: Array) -> float:
 
 def entries(left: Array, right: Array, rows: Array, columns: Array) -> Array:
     """Single entries of left·rightᵀ, without forming it."""
-    step = max(1, _CHUNK // max(1, left.shape[1]))
-    parts = [slice(first, min(first + step, len(rows))) for first in range(0, len(rows), step)]
+    parts = list(batches(len(rows), _CHUNK // max(1, left.shape[1])))
     if is_numpy(left):
         found = np.empty(len(rows), dtype=left.dtype)
         for part in parts:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keyless.arrays import batches
 from keyless.embedding.factor_model import FactorModel, Information, information, posterior
 from keyless.embedding.scales import Scale
 from keyless.problem import Block
@@ -149,11 +150,9 @@ class JointModel:
         return self._one(number, blocks, rows, errors=True)
 
     def parts(self, count: int) -> Iterator[slice]:
-        """Yield rows to be looked at together, so that no array of all rows × rank × rank is ever made."""
+        """Return rows to be looked at together, so that no array of all rows × rank × rank is ever made."""
         size = max(self.factors.rank**2, len(self.factors.loadings), 1)
-        step = max(_CELLS_AT_A_TIME // size, 64)
-        for start in range(0, count, step):
-            yield slice(start, min(start + step, count))
+        return batches(count, max(_CELLS_AT_A_TIME // size, 64))
 
     def _one(
         self, number: int, blocks: Sequence[Block], rows: Sequence[IntArray], *, errors: bool

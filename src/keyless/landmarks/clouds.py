@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from keyless.alignment.latents import Latents, whitening
+from keyless.arrays import batches
 from keyless.embedding.factor_model import FactorModel, Information, information, posterior
-from keyless.landmarks.scores import LargeTable, batches
+from keyless.landmarks.scores import BATCH, LargeTable
 
 __all__ = ["Cloud", "Side"]
 
@@ -71,15 +72,16 @@ class Side:
         """Return where all entities stand."""
         means = np.empty((len(self), self.model.rank), dtype=np.float32)
         if self.uniform:
-            single = information(self.model, *self.scores(np.zeros(1, dtype=np.int64)))
+            scores, mask = self.scores(slice(0, 1))
+            single = information(self.model, scores, mask)
             covariance = np.linalg.inv(single.precision[0] + np.eye(self.model.rank))
             linear = (self.model.loadings / self.model.noise[:, None]) @ covariance
-            first = posterior(single)[0][0] - self.scores(np.zeros(1, dtype=np.int64))[0][0] @ linear
-            for part in batches(len(self)):
+            first = posterior(single)[0][0] - scores[0] @ linear
+            for part in batches(len(self), BATCH):
                 means[part] = self.scores(part)[0] @ linear + first
             return Cloud(means, single.precision[0])
         total = np.zeros((self.model.rank, self.model.rank))
-        for part in batches(len(self), batch=4_096):
+        for part in batches(len(self), 4_096):
             info = information(self.model, *self.scores(part))
             total += info.precision.sum(axis=0)
             means[part] = posterior(info)[0]
@@ -110,7 +112,7 @@ class Cloud:
     def whitening(self) -> FloatArray:
         """What `means @ whitening` has unit second moment with."""
         total = np.zeros((self.rank, self.rank))
-        for part in batches(len(self)):
+        for part in batches(len(self), BATCH):
             some = self.means[part].astype(np.float64)
             total += some.T @ some
         return whitening(total / max(len(self), 1))
@@ -120,7 +122,7 @@ class Cloud:
         """How far out each entity is, all directions alike."""
         found = np.empty(len(self), dtype=np.float32)
         turn = self.whitening.astype(np.float32)
-        for part in batches(len(self)):
+        for part in batches(len(self), BATCH):
             found[part] = np.square(self.means[part] @ turn).sum(axis=1)
         return found
 
@@ -136,6 +138,10 @@ class Cloud:
         """Return some entities as the search for a first correspondence wants them."""
         means = self.means[rows].astype(np.float64)
         return Latents(self.information(rows), means, means @ self.whitening)
+
+    def turned(self, rotation: FloatArray) -> Cloud:
+        """Return the cloud in terms of `latent @ rotation`."""
+        return Cloud(self.means @ rotation.astype(np.float32), rotation.T @ self.precision @ rotation)
 
     def outermost(self, count: int, *, skip: int = 0) -> IntArray:
         """Return the entities farthest out, the farthest first, after leaving out `skip` of them."""

@@ -21,7 +21,7 @@ from keyless.landmarks.mapping import LandmarkMap, confirmed, find_map
 from keyless.landmarks.matching import Candidates, Matched, Permits, find_candidates, limited, match_candidates
 from keyless.landmarks.scores import LargeTable, fit_rows, sampled
 from keyless.landmarks.testing import Tested, chance_score, tested
-from keyless.likelihood.pairs import stranger_odds
+from keyless.likelihood.pairs import largest, pair_places, stranger_odds
 from keyless.progress import Callback, Deadline
 
 __all__ = ["LargeLink", "LargeSearch"]
@@ -153,7 +153,7 @@ class LargeSearch:
         self.report("landmarks", number, len(self.tables) - 1, found.verified)
         nulls = self.chance(clouds)
         right = replace(right, model=right.model.rotated(found.rotation))
-        clouds = clouds[0], Cloud(clouds[1].means @ found.rotation.astype(np.float32), _turned(clouds[1], found))
+        clouds = clouds[0], clouds[1].turned(found.rotation)
         share = 0.0
         for _ in range(_ROUNDS if found.promising else 0):
             before = share
@@ -342,24 +342,20 @@ def _by_label(rows: IntArray, labels: IntArray) -> list[tuple[int, IntArray]]:
     return list(zip(found.tolist(), np.split(rows[order], first[1:]), strict=True)) if len(rows) else []
 
 
-def _turned(cloud: Cloud, found: LandmarkMap) -> FloatArray:
-    return np.asarray(found.rotation.T @ cloud.precision @ found.rotation)
-
-
 def _sure_pairs(found: Candidates, rows: IntArray, odds: float, permits: Any) -> IntArray:
     """Return the pairs that are each other's best, and likelier than all else by far."""
-    ratios = found.ratios[rows].tocoo()
-    index, columns, values = ratios.row, ratios.col, ratios.data + odds
+    ratios = found.ratios[rows]
+    index, columns = pair_places(ratios)
+    values = ratios.data + odds
     if permits is not None:
-        kept = permits(rows[index], columns.astype(np.int64))
+        kept = permits(rows[index], columns)
         index, columns, values = index[kept], columns[kept], values[kept]
-    best = np.full(len(rows), -np.inf)
-    np.maximum.at(best, index, values)
+    best = largest(index, values, len(rows))
     total = np.zeros(len(rows))
     np.add.at(total, index, np.exp(values - best[index]))
     top = (values == best[index]) & (values > 3.0) & (total[index] < 1.05)
     order = np.argsort(-values[top], kind="stable")
-    pairs = np.stack([rows[index[top]], columns[top]], axis=1)[order].astype(np.int64)
+    pairs = np.stack([rows[index[top]], columns[top]], axis=1)[order]
     _, first = np.unique(pairs[:, 1], return_index=True)
     _, again = np.unique(pairs[first, 0], return_index=True)
     return pairs[first[again]]

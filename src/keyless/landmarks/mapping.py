@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.alignment.latents import Latents, anneal, kicked, procrustes, settle, signature_starts
+from keyless.alignment.latents import Latents, anneal, kicked, paired_rotation, settle, signature_starts
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.metric import Metric
 
@@ -71,8 +71,7 @@ class LandmarkSet:
         left, right = (np.arange(self.count, len(side)) for side in (self.left, self.right))
         if not len(left) or not len(right):
             return 0.0
-        pairs, _ = mutual_pairs(self.left[left], self.right[right], rotation)
-        return len(pairs) / min(len(left), len(right))
+        return len(mutual_pairs(self.left[left], self.right[right], rotation)) / min(len(left), len(right))
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +103,8 @@ class LandmarkMap:
         return self.verified >= _PROMISING and len(self.pairs) > 2 * len(self.rotation)
 
 
-def mutual_pairs(left: Latents, right: Latents, rotation: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return rows that are each other's likeliest partner, likelier than the best of all wrong ones, and their ratios.
+def mutual_pairs(left: Latents, right: Latents, rotation: FloatArray) -> IntArray:
+    """Return rows, k × 2, that are each other's likeliest partner, and likelier than the best of all wrong ones.
 
     Of k × k wrong pairs the best has a log-likelihood ratio of about 2 log k; 20·k times odds leave one in twenty.
     Precisions must be the same for all rows of a side.
@@ -117,9 +116,8 @@ def mutual_pairs(left: Latents, right: Latents, rotation: FloatArray) -> tuple[I
     ratios += (metric.offsets(left.means) - 0.5 * (queries.astype(np.float64) ** 2).sum(axis=1))[:, None]
     forth, back = ratios.argmax(axis=1), ratios.argmax(axis=0)
     rows = np.flatnonzero(back[forth] == np.arange(len(forth)))
-    best = ratios[rows, forth[rows]].astype(np.float64)
-    sure = best > np.log(20 * max(ratios.shape))
-    return np.stack([rows[sure], forth[rows[sure]]], axis=1), best[sure]
+    rows = rows[ratios[rows, forth[rows]] > np.log(20 * max(ratios.shape))]
+    return np.stack([rows, forth[rows]], axis=1)
 
 
 def find_map(
@@ -162,14 +160,14 @@ def find_map(
     if best is None:
         raise RuntimeError("no landmark set has any rows")
     share, rotation, landmarks = best
-    pairs, _ = mutual_pairs(landmarks.left, landmarks.right, rotation)
+    pairs = mutual_pairs(landmarks.left, landmarks.right, rotation)
     if len(pairs) > 2 * left.rank:
         first, second = landmarks.left.white[pairs[:, 0]], landmarks.right.white[pairs[:, 1]]
-        turned = procrustes(first, second, np.eye(len(pairs)))
-        if landmarks.verified(turned) >= share:
-            rotation = turned
-            pairs, _ = mutual_pairs(landmarks.left, landmarks.right, rotation)
-            share = landmarks.verified(rotation)
+        turned = paired_rotation(first, second)
+        again = landmarks.verified(turned)
+        if again >= share:
+            rotation, share = turned, again
+            pairs = mutual_pairs(landmarks.left, landmarks.right, rotation)
     rows = np.stack([landmarks.left_rows[pairs[:, 0]], landmarks.right_rows[pairs[:, 1]]], axis=1)
     return LandmarkMap(rotation, rows, share, same, tuple(tried))
 
@@ -208,7 +206,7 @@ def _rotations(left: Cloud, right: Cloud, known: IntArray | None) -> Iterator[tu
     sets = list(_landmark_sets(left, right))
     if known is not None and len(known) > left.rank:
         first, second = left.latents(known[:, 0]).white, right.latents(known[:, 1]).white
-        yield sets[0], "known pairs", procrustes(first, second, np.eye(len(known)))
+        yield sets[0], "known pairs", paired_rotation(first, second)
     for landmarks in sets:
         for name, coupling in _starts(landmarks):
             yield landmarks, name, _annealed(landmarks, coupling, steps=10)

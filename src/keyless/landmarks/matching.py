@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import batches
 from keyless.assignment import best_matching
 from keyless.landmarks.clouds import Cloud, Side
 from keyless.landmarks.metric import Metric
 from keyless.landmarks.neighbours import nearest
-from keyless.landmarks.scores import batches
-from keyless.likelihood.pairs import exact_log_ratio, marginals, stranger_odds
+from keyless.likelihood.pairs import exact_log_ratio, largest, marginals, pair_places, stranger_odds
 
 __all__ = ["Candidates", "Matched", "find_candidates", "limited", "match_candidates"]
 
@@ -66,8 +66,8 @@ class Candidates:
 
     def __add__(self, other: Candidates) -> Candidates:
         """Return both sets of pairs; a pair of both must have the same ratio."""
-        rows = [_rows(c.ratios) for c in (self, other)]
-        pair = np.concatenate(rows) * self.ratios.shape[1] + np.concatenate([self.ratios.indices, other.ratios.indices])
+        places = [pair_places(candidates.ratios) for candidates in (self, other)]
+        pair = np.concatenate([rows * self.ratios.shape[1] + columns for rows, columns in places])
         _, first = np.unique(pair, return_index=True)
         data = np.concatenate([self.ratios.data, other.ratios.data])[first]
         both = sparse.csr_array((data, divmod(pair[first], self.ratios.shape[1])), shape=self.ratios.shape)
@@ -151,8 +151,7 @@ def find_candidates(
         lowest = -np.inf if every else _floor(shape)
     if not every:
         # What is hopeless beside the row's best is dropped at once: most rows keep one candidate.
-        best = np.full(shape[0], -np.inf)
-        np.maximum.at(best, pairs[0], ratios)
+        best = largest(pairs[0], ratios, shape[0])
         keep = ratios > np.maximum(best[pairs[0]] - _HOPELESS, lowest)
         pairs, ratios = (pairs[0][keep], pairs[1][keep]), ratios[keep]
     return Candidates(sparse.csr_array((ratios, pairs), shape=shape), runner_up, evaluations, recall)
@@ -210,7 +209,7 @@ def _near(
 def _ratios(points: FloatArray, queries: FloatArray, offsets: FloatArray, chosen: IntArray) -> FloatArray:
     """Return the log-likelihood ratios of queries and the points chosen for them, −∞ where there is none."""
     ratios = np.empty(chosen.shape, dtype=np.float32)
-    for part in batches(len(queries), batch=8_192):
+    for part in batches(len(queries), 8_192):
         near = points[np.maximum(chosen[part], 0)].astype(np.float64)
         ratios[part] = offsets[part, None] - 0.5 * np.square(near - queries[part][:, None, :]).sum(axis=2)
     ratios[chosen < 0] = -np.inf
@@ -220,7 +219,7 @@ def _ratios(points: FloatArray, queries: FloatArray, offsets: FloatArray, chosen
 def exact_ratios(left: Side, right: Side, rows: IntArray, columns: IntArray) -> FloatArray:
     """Return the log-likelihood ratios of listed pairs, each row's own gaps taken into account."""
     found = np.empty(len(rows))
-    for part in batches(len(rows), batch=4_096):
+    for part in batches(len(rows), 4_096):
         index = np.arange(part.stop - part.start)
         found[part] = exact_log_ratio(left.information(rows[part]), right.information(columns[part]), index, index)
     return found
@@ -256,9 +255,8 @@ def match_candidates(
     if not strangers:
         # As many pairs as can be made: a pair more is worth more than any choice among pairs. Every row of the smaller
         # side gets one, so that it does not matter what is taken off all of its pairs.
-        line = _rows(ratios) if ratios.shape[0] <= ratios.shape[1] else ratios.indices
-        best = np.full(max(ratios.shape), -np.inf)
-        np.maximum.at(best, line, ratios.data)
+        line = pair_places(ratios)[int(ratios.shape[0] > ratios.shape[1])]
+        best = largest(line, ratios.data, smaller)
         gains.data = _PAIR + np.maximum(ratios.data - best[line], -_WORST)
     found = best_matching(gains, max_time=max_time)
     permutation = np.asarray(found.permutation, dtype=np.int64)
@@ -288,7 +286,7 @@ def limited(ratios: sparse.csr_array, permits: Permits | None, known: IntArray |
     """Return the pairs that may be, and those that are known."""
     if permits is None and known is None:
         return ratios
-    rows, columns = _rows(ratios), ratios.indices.astype(np.int64)
+    rows, columns = pair_places(ratios)
     keep = np.ones(len(rows), dtype=bool) if permits is None else permits(rows, columns)
     pairs, values = [rows[keep], columns[keep]], ratios.data[keep]
     if known is not None:
@@ -312,10 +310,6 @@ def _coupled(ratios: sparse.csr_array, common: float, *, rounds: int) -> tuple[s
     return marginals(weights), odds
 
 
-def _rows(pairs: sparse.csr_array) -> IntArray:
-    return np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr))
-
-
 def _own_ratios(ratios: sparse.csr_array, permutation: IntArray) -> FloatArray:
     rows = np.arange(len(permutation))
     found = np.asarray(ratios[rows, np.maximum(permutation, 0)]).ravel()
@@ -323,8 +317,6 @@ def _own_ratios(ratios: sparse.csr_array, permutation: IntArray) -> FloatArray:
 
 
 def _best_other(ratios: sparse.csr_array, permutation: IntArray) -> FloatArray:
-    rows = _rows(ratios)
-    other = ratios.indices != permutation[rows]
-    best = np.full(len(permutation), -np.inf)
-    np.maximum.at(best, rows[other], ratios.data[other])
-    return best
+    rows, columns = pair_places(ratios)
+    other = columns != permutation[rows]
+    return largest(rows[other], ratios.data[other], len(permutation))

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from keyless.landmarks.scores import batches
+from keyless.arrays import batches
+from keyless.landmarks.scores import BATCH
 
 __all__ = ["Metric"]
 
@@ -69,7 +70,7 @@ class Metric:
     def offsets(self, means: FloatArray) -> FloatArray:
         """Return the log-ratio that a left row would have with a partner at no distance."""
         found = np.empty(len(means))
-        for part in batches(len(means)):
+        for part in batches(len(means), BATCH):
             some = means[part].astype(np.float64)
             found[part] = self.constant + np.einsum("na,ab,nb->n", some, self.form, some, optimize=True)
         return found
@@ -77,6 +78,6 @@ class Metric:
 
 def _mapped(means: FloatArray, turn: FloatArray) -> FloatArray:
     found = np.empty((len(means), turn.shape[1]), dtype=np.float32)
-    for part in batches(len(means)):
+    for part in batches(len(means), BATCH):
         found[part] = means[part].astype(np.float64) @ turn
     return found

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.landmarks.scores import batches
+from keyless.arrays import batches
 
 __all__ = ["Nearest", "nearest"]
 
@@ -86,10 +86,10 @@ def _all_pairs(points: FloatArray, queries: FloatArray, count: int) -> IntArray:
         found[:, :most] = faiss.knn(queries, points, most)[1]
         return found
     length = (points**2).sum(axis=1)
-    for part in batches(len(queries), batch=_QUERIES):
+    for part in batches(len(queries), _QUERIES):
         best = np.full((part.stop - part.start, 0), 0, dtype=np.int64)
         near = np.empty((part.stop - part.start, 0), dtype=np.float32)
-        for shard in batches(len(points), batch=_SHARD):
+        for shard in batches(len(points), _SHARD):
             square = length[shard] - 2 * queries[part] @ points[shard].T
             kept = min(most, square.shape[1])
             chosen = np.argpartition(square, kept - 1, axis=1)[:, :kept]
@@ -118,7 +118,7 @@ def _by_cells(points: FloatArray, queries: FloatArray, count: int, seed: int) ->
     index = faiss.IndexIVFFlat(quantizer, points.shape[1], cells)
     index.cp.niter, index.cp.seed = 8, int(rng.integers(2**31))
     index.train(trained)
-    for part in batches(len(points), batch=16 * _SHARD):
+    for part in batches(len(points), 16 * _SHARD):
         index.add(points[part])
     tried = rng.choice(len(queries), min(_TRIED, len(queries)), replace=False)
     truth = _all_pairs(points, queries[tried], 1)[:, 0]
@@ -133,7 +133,7 @@ def _by_cells(points: FloatArray, queries: FloatArray, count: int, seed: int) ->
             break
     faiss.cvar.indexIVF_stats.reset()
     found = np.empty((len(queries), count), dtype=np.int64)
-    for part in batches(len(queries), batch=16 * _SHARD):
+    for part in batches(len(queries), 16 * _SHARD):
         found[part] = index.search(queries[part], count)[1]
     looked = int(faiss.cvar.indexIVF_stats.ndis)
     training = len(trained) * cells * int(index.cp.niter)

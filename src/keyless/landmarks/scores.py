@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from keyless.arrays import batches
 from keyless.embedding.factor_model import FactorModel, fit, fit_table
 from keyless.embedding.moments import Moments, fit_moments
 from keyless.embedding.scales import Scale, ScaleName, choose_scale
 
-__all__ = ["BATCH", "LargeTable", "batches", "fit_rows", "sampled"]
+__all__ = ["BATCH", "LargeTable", "fit_rows", "sampled"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -24,12 +25,6 @@ BATCH = 32_768
 
 _FEW_ROWS = 2_000
 """The rank of rows with gaps is found with this many; all of them settle the rest."""
-
-
-def batches(size: int, *, batch: int = BATCH) -> Iterator[slice]:
-    """Yield slices that cover `size` rows."""
-    for start in range(0, size, batch):
-        yield slice(start, min(start + batch, size))
 
 
 def sampled(size: int, count: int, rng: np.random.Generator) -> IntArray:
@@ -79,7 +74,7 @@ class LargeTable:
         """Whether nothing is missing."""
         if 0 in self.mask.strides:
             return bool(self.mask[:1, :1].all())
-        return all(bool(self.mask[part].all()) for part in batches(len(self)))
+        return all(bool(self.mask[part].all()) for part in batches(len(self), BATCH))
 
     def scores(self, rows: slice | IntArray) -> tuple[FloatArray, BoolArray]:
         """Return standard scores (0 where missing) and mask of some rows."""

@@ -14,6 +14,7 @@ from keyless.landmarks.matching import Candidates, Matched
 from keyless.landmarks.metric import Metric
 from keyless.landmarks.neighbours import nearest
 from keyless.landmarks.scores import sampled
+from keyless.likelihood.pairs import largest, pair_places
 
 __all__ = ["Tested", "chance_score", "tested"]
 
@@ -58,12 +59,10 @@ def tested(matched: Matched, candidates: Candidates, clouds: tuple[Cloud, Cloud]
     could = max(float(unseen.sum()) * smaller / len(unseen), 1.0)
     rows = np.flatnonzero(unseen & (permutation >= 0))
     floored = np.maximum(matched.ratio[rows], -np.log(max(smaller, 2)))
-    lines: tuple[Any, ...] = np.repeat(np.arange(len(permutation)), np.diff(ratios.indptr)), ratios.indices
-    mutual = []
-    for line, size, own in zip(lines, ratios.shape, (rows, permutation[rows]), strict=True):
-        best = np.full(size, -np.inf)
-        np.maximum.at(best, line, ratios.data)
-        mutual.append(matched.ratio[rows] >= best[own])
+    mutual = [
+        matched.ratio[rows] >= largest(line, ratios.data, size)[own]
+        for line, size, own in zip(pair_places(ratios), ratios.shape, (rows, permutation[rows]), strict=True)
+    ]
     sharpness = float(np.mean(mutual)) if len(rows) else 0.0
     pairs = np.flatnonzero(permutation >= 0)
     far = pairs[np.argsort(-clouds[0].distance[pairs], kind="stable")[:_SAMPLE]]
@@ -85,9 +84,7 @@ def chance_score(
     """
     destroyed = right.scattered(rng)
     found = find_map(left, destroyed, agreeing=1, most=_STARTS, expired=expired)
-    turned = Cloud(
-        destroyed.means @ found.rotation.astype(np.float32), found.rotation.T @ right.precision @ found.rotation
-    )
+    turned = destroyed.turned(found.rotation)
     metric = Metric.between(left.precision, turned.precision)
     means = left.means[sampled(len(left), _SAMPLE, rng)]
     queries, points = metric.queries(means), metric.points(turned.means)

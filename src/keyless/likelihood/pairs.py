@@ -32,9 +32,11 @@ __all__ = [
     "exact_log_ratio",
     "expected_log_ratio",
     "forbid",
+    "largest",
     "log_z",
     "marginals",
     "pair_log_ratio",
+    "pair_places",
     "stranger_odds",
 ]
 
@@ -219,7 +221,7 @@ def couple_weighted(weights: sparse.csr_array, *, max_iter: int = 100, tolerance
     """
     kernel = weights.copy()
     kernel.data = np.exp(np.minimum(weights.data.astype(np.float64), _LARGEST_EXPONENT))
-    rows, columns = np.repeat(np.arange(kernel.shape[0]), np.diff(kernel.indptr)), kernel.indices
+    rows, columns = pair_places(kernel)
     transposed = sparse.csr_array(kernel.T)
     row_scale = 1.0 / np.sqrt(1.0 + kernel.max(axis=1).toarray().ravel())
     column_scale = 1.0 / np.sqrt(1.0 + kernel.max(axis=0).toarray().ravel())
@@ -259,7 +261,7 @@ def marginals(weights: sparse.csr_array, *, max_iter: int = 100, tolerance: floa
     """
     found = weights.copy()
     found.data = weights.data.astype(np.float64)
-    lines: tuple[Any, ...] = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr)), found.indices
+    lines = pair_places(found)
     # Most pairs of clear tables have no rival at all, and are done.
     rivals = [np.bincount(line, minlength=size)[line] > 1 for line, size in zip(lines, found.shape, strict=True)]
     contested = np.flatnonzero(rivals[0] | rivals[1])
@@ -285,6 +287,24 @@ def marginals(weights: sparse.csr_array, *, max_iter: int = 100, tolerance: floa
     return found
 
 
+def pair_places(pairs: sparse.csr_array) -> tuple[IntArray, IntArray]:
+    """Return row and column of each stored pair, in the order of its data."""
+    return np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr)), pairs.indices.astype(np.int64, copy=False)
+
+
+def largest(line: IntArray, values: FloatArray, size: int) -> FloatArray:
+    """Return the largest value of each of `size` lines, −∞ for a line that has none.
+
+    Args:
+        line: the line of each value.
+        values: the values.
+        size: how many lines there are.
+    """
+    found = np.full(size, -np.inf)
+    np.maximum.at(found, line, values)
+    return found
+
+
 def stranger_odds(shape: tuple[int, ...], common: float) -> float:
     """Return the prior log-odds of a pair against two strangers: log common/(left_only·right_only).
 
@@ -301,8 +321,7 @@ def _log_sums(line: IntArray, logs: FloatArray) -> tuple[FloatArray, FloatArray]
     size = int(line.max(initial=-1)) + 1
 
     def summed(line: IntArray, logs: FloatArray) -> tuple[FloatArray, FloatArray]:
-        highest = np.zeros(size)
-        np.maximum.at(highest, line, logs)
+        highest = np.maximum(largest(line, logs, size), 0.0)
         scaled = np.bincount(line, np.exp(logs - highest[line]), size)
         return highest, np.asarray(scaled + np.exp(-highest), dtype=np.float64)
 

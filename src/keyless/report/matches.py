@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from keyless.likelihood.pairs import pair_places
 from keyless.links import Links
 from keyless.report.markup import label, one_line, text
 
@@ -46,7 +47,7 @@ def second_best(links: Links, name: str) -> tuple[IntArray, FloatArray]:
     best, likely = np.full(len(permutation), -1), np.zeros(len(permutation))
     if hasattr(coupling, "tocsr"):
         kept = coupling.tocsr()
-        rows = np.repeat(np.arange(len(permutation)), np.diff(kept.indptr))
+        rows, _ = pair_places(kept)
         other = np.flatnonzero(kept.indices != permutation[rows])
         # The likeliest last, of several the first: it is the one that stays.
         order = other[np.lexsort((-kept.indices[other], kept.data[other]))]

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from keyless.arrays import batches
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.columns import Coding, Column
@@ -180,9 +181,7 @@ def _packed(table: Values, kept: Sequence[int]) -> Values:
 
 
 def _batches(rows: int, columns: int) -> Iterator[slice]:
-    step = max(_CELLS_AT_A_TIME // columns, _ROWS_AT_A_TIME)
-    for start in range(0, rows, step):
-        yield slice(start, min(start + step, rows))
+    return batches(rows, max(_CELLS_AT_A_TIME // columns, _ROWS_AT_A_TIME))
 
 
 def _numbers(path: Path, rows: int, watch: _Watch, reading: Reading) -> tuple[Values, BoolArray | None]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from keyless.arrays import as_matrix, to_numpy
+from keyless.arrays import as_matrix, batches, to_numpy
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.ids import row_numbers
@@ -92,13 +92,13 @@ def _read_large(table: Any, *, name: str, reading: Reading) -> Parts:
     chosen: Any = slice(None) if len(kept) == len(uses) else kept
     single = table.dtype.itemsize <= (4 if table.dtype.kind == "f" else 2)
     dtype = np.dtype(np.float32 if single else np.float64)
-    rows, batches = table.shape[0], list(_batches(*table.shape))
-    gaps = table.dtype.kind == "f" and any(np.isnan(table[part].min()) for part in batches)
+    rows, parts = table.shape[0], list(_batches(*table.shape))
+    gaps = table.dtype.kind == "f" and any(np.isnan(table[part].min()) for part in parts)
     values, mask = table.view(np.ndarray), np.broadcast_to(np.True_, (rows, len(kept)))
     if gaps or len(kept) < len(uses) or dtype != table.dtype:
         values = np.empty((rows, len(kept)), dtype=dtype)
         mask = np.ones(values.shape, dtype=bool) if gaps else mask
-        for part in batches:
+        for part in parts:
             values[part] = table[part][:, chosen]
             if gaps:
                 missing = np.isnan(values[part])
@@ -112,9 +112,7 @@ def _read_large(table: Any, *, name: str, reading: Reading) -> Parts:
 
 
 def _batches(rows: int, columns: int) -> Iterator[slice]:
-    step = max(1, _CELLS_AT_A_TIME // columns)
-    for start in range(0, rows, step):
-        yield slice(start, min(start + step, rows))
+    return batches(rows, _CELLS_AT_A_TIME // columns)
 
 
 def is_sparse(table: Any) -> bool:
