@@ -162,6 +162,25 @@ def test_cells_find_nearly_all_and_look_at_few(rng, monkeypatch):
     assert 1_000 * 20_000 < found.evaluations < 0.4 * 20_000**2
 
 
+def test_who_has_found_enough_looks_no_further(rng, monkeypatch):
+    """Partners are at a distance of about 0.3 in ten dimensions; strangers at several times that."""
+    faiss = pytest.importorskip("faiss")
+    points = rng.normal(size=(20_000, 10)).astype(np.float32)
+    queries = points + 0.1 * rng.normal(size=points.shape).astype(np.float32)
+    monkeypatch.setattr(neighbours, "_ALL_PAIRS", 1)
+    thorough = nearest(points, queries, 2)
+    in_cells = faiss.cvar.indexIVF_stats.ndis
+    enough = np.where(np.arange(len(points)) < 15_000, 0.5, -1.0)
+    found = nearest(points, queries, 2, enough=enough)
+    assert min(found.recall, thorough.recall) >= 0.999
+    assert faiss.cvar.indexIVF_stats.ndis < 0.8 * in_cells
+    distance = np.square(points[found.points[:, 0]] - queries).sum(axis=1)
+    same = found.points[:, 0] == thorough.points[:, 0]
+    assert np.all(same | (distance <= enough))
+    assert same[15_000:].all()
+    assert same.mean() >= 0.999
+
+
 def test_points_that_coincide_are_as_good_as_each_other(rng, monkeypatch):
     """Else no number of cells would seem enough, and all pairs would be looked at."""
     pytest.importorskip("faiss")

@@ -33,6 +33,9 @@ _FURTHER = 50
 _CLOSE = 10.0
 """Rows whose last candidate is no more than `_CLOSE` nats behind the best have so many to choose from."""
 
+_BEYOND_CHANCE = 12.0
+"""Who has found a partner so many nats above what the best of all wrong ones reaches looks no further."""
+
 _NEGLIGIBLE = -20.0
 """Pairs of lower log-odds are no candidates."""
 
@@ -181,7 +184,9 @@ def _near(
     means = [cloud.means if chosen is None else cloud.means[chosen] for cloud, chosen in zip(clouds, part, strict=True)]
     queries, points, offsets = metric.queries(means[0]), metric.points(means[1]), metric.offsets(means[0])
     count = min(_CANDIDATES if exact else _ROUGH_CANDIDATES, len(points))
-    found = nearest(points, queries, count, seed=seed)
+    # Of n wrong partners one is likelier than log n + t nats in one case of exp(t).
+    enough = 2 * (offsets - np.log(max(len(points), 1)) - _BEYOND_CHANCE) if exact else None
+    found = nearest(points, queries, count, enough=enough, seed=seed)
     ratios = _ratios(points, queries, offsets, found.points)
     runner_up = np.partition(ratios, -2, axis=1)[:, -2] if count > 1 else np.full(len(queries), -np.inf)
     evaluations, recall = found.evaluations, found.recall

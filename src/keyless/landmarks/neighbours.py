@@ -1,8 +1,8 @@
 """Nearest rows in the space in which distance is likelihood.
 
 Few pairs, or no faiss: every distance is looked at, shard by shard, and the best of the shards merged. Many: faiss
-sorts the points into cells and looks into the nearest ones; how many it takes is measured on a sample of queries whose
-true neighbours are known.
+sorts the points into cells and looks into the nearest ones, into more of them for queries that have not found what is
+near enough; how many it takes is measured on a sample of queries whose true neighbours are known.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ _QUERIES = 256
 """Without faiss, the distances of so many queries to the points of one shard are held at a time."""
 
 _TRIED = 1_000
-_PROBES = (4, 8, 16, 32, 64, 128, 256)
+_PROBES = (1, 4, 16, 32, 64, 128, 256)
 _GOOD_RECALL = 0.999
+
+_WORTH_A_STAGE = 0.25
+"""Looking into few cells first pays where it settles this share of the queries."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +51,16 @@ class Nearest:
     recall: float = 1.0
 
 
-def nearest(points: FloatArray, queries: FloatArray, count: int, *, seed: int = 0) -> Nearest:
+def nearest(
+    points: FloatArray, queries: FloatArray, count: int, *, enough: Any | None = None, seed: int = 0
+) -> Nearest:
     """Return the `count` points at the least Euclidean distance from each query.
 
     Args:
         points: points × dimensions.
         queries: queries × dimensions.
         count: how many.
+        enough: squared distance of each query's nearest point that ends the search for a nearer one; None: no such.
         seed: of the cells and of the sample on which the search is checked.
 
     Example:
@@ -65,7 +71,7 @@ def nearest(points: FloatArray, queries: FloatArray, count: int, *, seed: int = 
     pairs = len(points) * len(queries)
     if _faiss() is None or pairs <= _ALL_PAIRS or len(points) < 10_000:
         return Nearest(_all_pairs(points, queries, count), pairs)
-    return _by_cells(points, queries, count, seed)
+    return _by_cells(points, queries, count, np.full(len(queries), -1.0) if enough is None else enough, seed)
 
 
 @cache
@@ -107,34 +113,57 @@ def _distances(points: FloatArray, queries: FloatArray, chosen: IntArray) -> Any
     return np.where(chosen < 0, np.inf, np.square(difference).sum(axis=1))
 
 
-def _by_cells(points: FloatArray, queries: FloatArray, count: int, seed: int) -> Nearest:
+def _by_cells(points: FloatArray, queries: FloatArray, count: int, enough: Any, seed: int) -> Nearest:
     faiss = _faiss()
     # Sorting n points into c cells and looking into p of them for q queries costs n·c + q·c + q·p·n/c.
     cells = np.sqrt(len(queries) * 16.0 * len(points) / (len(points) + len(queries)))
     cells = int(np.clip(cells, 16, len(points) // 64))
     rng = np.random.default_rng([seed, 53])
-    trained = points[rng.choice(len(points), min(len(points), 64 * cells), replace=False, shuffle=False)]
+    trained = points[rng.choice(len(points), min(len(points), 40 * cells), replace=False, shuffle=False)]
     quantizer = faiss.IndexFlatL2(points.shape[1])
     index = faiss.IndexIVFFlat(quantizer, points.shape[1], cells)
-    index.cp.niter, index.cp.seed = 8, int(rng.integers(2**31))
+    index.cp.niter, index.cp.seed = 6, int(rng.integers(2**31))
     index.train(trained)
     for part in batches(len(points), 16 * _SHARD):
         index.add(points[part])
     tried = rng.choice(len(queries), min(_TRIED, len(queries)), replace=False)
     truth = _all_pairs(points, queries[tried], 1)[:, 0]
-    recall = 0.0
-    least = _distances(points, queries[tried], truth)
-    # All cells are looked into only where there are no more than that: it would be all pairs of rows.
-    for index.nprobe in sorted({min(probes, cells) for probes in _PROBES}):
-        near = index.search(queries[tried], 1)[1][:, 0]
-        # By distance, not by name: of points that coincide any will do.
-        recall = float((_distances(points, queries[tried], near) <= least * (1 + 1e-5)).mean())
-        if recall >= _GOOD_RECALL:
-            break
+    stages, recall = _stages(index, points, queries[tried], truth, enough[tried])
     faiss.cvar.indexIVF_stats.reset()
     found = np.empty((len(queries), count), dtype=np.int64)
     for part in batches(len(queries), 16 * _SHARD):
-        found[part] = index.search(queries[part], count)[1]
+        found[part] = _in_stages(index, queries[part], count, stages, enough[part])
     looked = int(faiss.cvar.indexIVF_stats.ndis)
     training = len(trained) * cells * int(index.cp.niter)
-    return Nearest(found, looked + cells * (len(points) + len(queries)) + training + len(tried) * len(points), recall)
+    sorting = cells * (len(points) + len(stages) * len(queries))
+    return Nearest(found, looked + sorting + training + len(tried) * len(points), recall)
+
+
+def _stages(
+    index: Any, points: FloatArray, queries: FloatArray, truth: IntArray, enough: Any
+) -> tuple[list[int], float]:
+    """Return how many cells to look into, stage after stage, and the recall that was seen."""
+    least = _distances(points, queries, truth)
+    found = np.full(len(queries), np.inf)
+    stages: list[int] = []
+    # All cells are looked into only where there are no more than that: it would be all pairs of rows.
+    choices = sorted({min(probes, index.nlist) for probes in _PROBES})
+    for probes in choices:
+        index.nprobe, still = probes, np.flatnonzero(found > enough)
+        found[still] = _distances(points, queries[still], index.search(queries[still], 1)[1][:, 0])
+        # By distance, not by name: of points that coincide any will do.
+        recall = float((found <= least * (1 + 1e-5)).mean())
+        if recall >= _GOOD_RECALL or probes == choices[-1]:
+            break
+        if np.count_nonzero(found[still] <= enough[still]) >= _WORTH_A_STAGE * len(still):
+            stages.append(probes)
+    return [*stages, probes], recall
+
+
+def _in_stages(index: Any, queries: FloatArray, count: int, stages: list[int], enough: Any) -> IntArray:
+    found = np.empty((len(queries), count), dtype=np.int64)
+    still = np.arange(len(queries))
+    for index.nprobe in stages:
+        distance, found[still] = index.search(queries[still], count)
+        still = still[distance[:, 0] > enough[still]]
+    return found
