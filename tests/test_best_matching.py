@@ -165,6 +165,20 @@ def test_without_time_a_crowd_has_a_gap():
     assert best.gap <= rounding(gains)
 
 
+@pytest.mark.parametrize("max_steps", [1, 100, 10**9])
+def test_a_crowd_within_so_many_steps(max_steps):
+    """The same every time, with a gap that holds; with enough steps the best."""
+    gains = crowd(600, 600, 5, seed=2)
+    best = most(gains)
+    found, again = (best_matching(gains, max_steps=max_steps) for _ in range(2))
+    assert_feasible(gains, found)
+    np.testing.assert_array_equal(found.permutation, again.permutation)
+    assert found.gain <= best + rounding(gains)
+    assert found.bound >= best - rounding(gains)
+    assert found.gain > 0.8 * best
+    assert (found.gap <= rounding(gains)) == (max_steps == 10**9)
+
+
 def test_rows_left_over_are_placed_at_a_small_loss():
     """What the approximate method loses is within its step for each row, and shrinks with it."""
     gains = crowd(500, 500, 5, seed=1)
@@ -379,7 +393,9 @@ def test_small_components_are_not_visited_one_by_one(monkeypatch):
     placed = []
     place = market.Market.place
     monkeypatch.setattr(
-        market.Market, "place", lambda self, rows, deadline: (placed.append(rows.size), place(self, rows, deadline))[1]
+        market.Market,
+        "place",
+        lambda self, rows, deadline, **limits: (placed.append(rows.size), place(self, rows, deadline, **limits))[1],
     )
     rng = np.random.default_rng(8)
     group = np.repeat(np.arange(100_000), 4)

@@ -12,7 +12,7 @@ from keyless.progress import Deadline
 
 __all__ = ["Chains"]
 
-# After so many columns of one search, look at the clock.
+# After so many columns of one search, look at the clock and the steps.
 _PATIENCE = 1024
 # The candidates of a row that has more of them are sifted all at once.
 _FEW = 32
@@ -47,9 +47,13 @@ class Chains:
         prices: of the columns; changed in place, as are the next two.
         owners: the row that has the column, or −1.
         pairs: the candidate that each row has, or −1.
+        steps: how many columns all searches together may pass, to within 1,024.
     """
 
-    def __init__(self, *, indptr: Any, columns: Any, gains: Any, prices: Any, owners: Any, pairs: Any) -> None:
+    def __init__(
+        self, *, indptr: Any, columns: Any, gains: Any, prices: Any, owners: Any, pairs: Any, steps: float = np.inf
+    ) -> None:
+        self._steps = steps
         # Single numbers come out of a memoryview faster than out of an array, and go into it, too.
         self._arrays = (columns, gains, prices)
         self._indptr: Any = memoryview(indptr)
@@ -60,10 +64,11 @@ class Chains:
         self._pairs: Any = memoryview(pairs)
 
     def place(self, row: int, deadline: Deadline) -> bool:
-        """Place a row that has no column; return False, with nothing changed, when the time is over."""
-        chain = self._search(row, deadline)
+        """Place a row that has no column; return False, with nothing changed, when time or steps are used up."""
+        chain = self._search(row, deadline) if self._steps > 0 else None
         if chain is None:
             return False
+        self._steps -= len(chain.passed)
         prices, pairs = self._prices, self._pairs
         for column in chain.passed:
             prices[column] += chain.loss - chain.distances[column]
@@ -112,7 +117,7 @@ class Chains:
                 return _Chain(loss, end, alone, distances, reached_by, passed)
             lost, _, column = heapq.heappop(queue)
             passed.append(column)
-            if len(passed) % _PATIENCE == 0 and deadline.passed:
+            if len(passed) % _PATIENCE == 0 and (deadline.passed or len(passed) >= self._steps):
                 return None
             row = owners[column]
             worth = max(gains[pairs[row]] - prices[column], 0.0)

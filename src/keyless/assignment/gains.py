@@ -46,7 +46,7 @@ class Matching:
         return self.bound - self.gain
 
 
-def best_matching(gains: sparse.csr_array, *, max_time: float | None = None) -> Matching:
+def best_matching(gains: sparse.csr_array, *, max_time: float | None = None, max_steps: int | None = None) -> Matching:
     """Find the one-to-one matching of largest total gain: argmax Σ gains over matched pairs.
 
     A row or a column left alone gains 0, so that pairs with a gain of 0 or less are never made. Rows compete for
@@ -60,6 +60,8 @@ def best_matching(gains: sparse.csr_array, *, max_time: float | None = None) -> 
             does. A canonical csr_array of float32 or float64 is not copied.
         max_time: seconds after which the best so far is returned, with a gap; None: as long as it takes. What takes
             time in proportion to the number of pairs (components, a first round, the bound) is always done.
+        max_steps: columns that the chains of moves may pass, all together, before the rows that are left are placed
+            approximately, with a gap; unlike a time, it always gives the same matching. None: any number.
 
     Returns:
         The matching, its gain, and a bound on the gain of any other.
@@ -77,6 +79,7 @@ def best_matching(gains: sparse.csr_array, *, max_time: float | None = None) -> 
     """
     if max_time is not None:
         max_time = check_positive(max_time, name="max_time")
+    steps = np.inf if max_steps is None else check_positive(max_steps, name="max_steps")
     exact = Deadline(None if max_time is None else _EXACT_SHARE * max_time)
     deadline = Deadline(max_time)
     candidates = as_candidates(gains, name="gains")
@@ -86,7 +89,8 @@ def best_matching(gains: sparse.csr_array, *, max_time: float | None = None) -> 
     sizes = np.bincount(row_components(candidates), weights=np.diff(candidates.indptr))
     sizes = sizes[sizes > 1]
     market = Market(candidates)
-    waiting = market.place(market.auction(np.flatnonzero(np.diff(candidates.indptr)), exact), exact)
+    waiting = market.auction(np.flatnonzero(np.diff(candidates.indptr)), exact)
+    waiting = market.place(waiting, exact, steps=steps)
     bound = market.bound()
     if waiting.size:
         step = _STEP * float(np.maximum(market.offers(waiting)[1], 0.0).mean())

@@ -141,11 +141,11 @@ class Market:
         self._owners[columns[wins]] = rows[wins]
         return rows[~wins]
 
-    def place(self, rows: _IntArray, deadline: Deadline) -> _IntArray:
+    def place(self, rows: _IntArray, deadline: Deadline, *, steps: float = np.inf) -> _IntArray:
         """Place rows without a column one after the other, each by the chain of moves that loses least.
 
         Returns:
-            The rows not placed before the deadline.
+            The rows not placed before the deadline, or before the searches passed so many columns.
         """
         chains = Chains(
             indptr=self._indptr,
@@ -154,6 +154,7 @@ class Market:
             prices=self._prices,
             owners=self._owners,
             pairs=self._pairs,
+            steps=steps,
         )
         for number, row in enumerate(rows.tolist()):
             if deadline.passed or not chains.place(row, deadline):

@@ -143,6 +143,19 @@ class Cloud:
         """Return the cloud in terms of `latent @ rotation`."""
         return Cloud(self.means @ rotation.astype(np.float32), rotation.T @ self.precision @ rotation)
 
+    def padded(self, rank: int) -> Cloud:
+        """Return the cloud with latents that nothing is known of appended up to `rank`."""
+        extra = rank - self.rank
+        if extra <= 0:
+            return self
+        return Cloud(np.pad(self.means, ((0, 0), (0, extra))), np.pad(self.precision, (0, extra)))
+
+    def marginal(self, directions: FloatArray) -> Cloud:
+        """Return what is known of some directions by themselves, given as orthonormal columns."""
+        covariance = directions.T @ np.linalg.inv(self.precision + np.eye(self.rank)) @ directions
+        precision = np.linalg.inv(covariance) - np.eye(directions.shape[1])
+        return Cloud(self.means @ directions.astype(np.float32), precision)
+
     def outermost(self, count: int, *, skip: int = 0) -> IntArray:
         """Return the entities farthest out, the farthest first, after leaving out `skip` of them."""
         most = min(count + skip, len(self))

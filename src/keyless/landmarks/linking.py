@@ -17,6 +17,7 @@ from keyless.embedding.factor_model import FactorModel, padded
 from keyless.errors import CONVERGED, Status
 from keyless.joint import link_tables
 from keyless.landmarks.clouds import Cloud, Side
+from keyless.landmarks.components import match_components
 from keyless.landmarks.mapping import LandmarkMap, confirmed, find_map
 from keyless.landmarks.matching import Candidates, Matched, Permits, find_candidates, limited, match_candidates
 from keyless.landmarks.scores import LargeTable, fit_rows, sampled
@@ -147,13 +148,13 @@ class LargeSearch:
         rank = max(left.model.rank, right.model.rank)
         left, right = (replace(side, model=padded(side.model, rank)) for side in (left, right))
         clouds = left.cloud(), right.cloud()
-        found = find_map(*clouds, known=self.known(number), expired=self.expired)
-        if not found.promising and not self.expired():
-            found = self.from_outermost(left, right, clouds, found)
+        found = self.mapped(left, right, clouds, number)
         self.report("landmarks", number, len(self.tables) - 1, found.verified)
         nulls = self.chance(clouds)
+        rank = len(found.rotation)
+        left, right = (replace(side, model=padded(side.model, rank)) for side in (left, right))
         right = replace(right, model=right.model.rotated(found.rotation))
-        clouds = clouds[0], clouds[1].turned(found.rotation)
+        clouds = clouds[0].padded(rank), clouds[1].padded(rank).turned(found.rotation)
         share = 0.0
         for _ in range(_ROUNDS if found.promising else 0):
             before = share
@@ -164,10 +165,25 @@ class LargeSearch:
         if found.promising and not found.found:
             # Factors that only one table has spoil the map but not the model, which then finds the other rows.
             found = replace(found, verified=max(found.verified, confirmed(*clouds)))
-        matched, test = self.matches(left, right, clouds, number)
+        matched, test = self.matches(left, right, clouds, number, rounds=_LEFTOVER_ROUNDS if found.found else 0)
         model = left.model.joined(right.model)
         joined = Side((*left.tables, *right.tables), (*left.rows, matched.permutation), model)
         return found, joined, (matched, test), nulls
+
+    def mapped(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int) -> LandmarkMap:
+        """Find the rotation of the right cloud onto the left one: by components, then landmarks, then a fallback."""
+        known = self.known(number)
+        found = None
+        if known is None or len(known) <= left.model.rank:
+            found = match_components(*clouds, rng=self.rng, expired=self.expired)
+        if found is None or not found.found:
+            again = find_map(*clouds, known=known, expired=self.expired)
+            tried = again.tried if found is None else found.tried + again.tried
+            found = again if found is None or again.verified >= found.verified else found
+            found = replace(found, tried=tried)
+        if not found.promising and not self.expired():
+            found = self.from_outermost(left, right, clouds, found)
+        return found
 
     def chance(self, clouds: tuple[Cloud, Cloud]) -> tuple[float, ...]:
         """Return what the search reaches where there is nothing to find."""
@@ -227,14 +243,22 @@ class LargeSearch:
             return before
         return self.matches(left, right, (left.cloud(), right.cloud()), number)
 
-    def matches(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int) -> tuple[Matched, Tested]:
-        """Match all rows of two sides; those left over look for each other once more."""
+    def matches(
+        self,
+        left: Side,
+        right: Side,
+        clouds: tuple[Cloud, Cloud],
+        number: int,
+        *,
+        rounds: int = _LEFTOVER_ROUNDS,
+    ) -> tuple[Matched, Tested]:
+        """Match all rows of two sides; those left over look for each other again, for so many rounds at the most."""
         known, permits = self.known(number), self.permits(left, number)
         match = partial(match_candidates, strangers=self.strangers, permits=permits, known=known)
         found = self.candidates(left, right, clouds, parts=self.parts(number), further=True)
         self.report("candidates", number, len(self.tables) - 1, found.ratios.nnz / max(len(left), 1))
         matched = match(found, max_time=self.remaining())
-        for _ in range(_LEFTOVER_ROUNDS):
+        for _ in range(rounds):
             rows = np.flatnonzero(matched.permutation < 0)
             columns = np.setdiff1d(np.arange(len(right)), matched.permutation)
             if not (len(rows) and len(columns)) or self.expired() or (matched.strangers and len(columns) == len(right)):

@@ -17,7 +17,7 @@ from keyless.alignment.latents import Latents, anneal, kicked, paired_rotation, 
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.metric import Metric
 
-__all__ = ["LandmarkMap", "LandmarkSet", "confirmed", "find_map", "mutual_pairs"]
+__all__ = ["VERIFIED", "LandmarkMap", "LandmarkSet", "confirmed", "find_map", "first_landmarks", "mutual_pairs"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -28,8 +28,15 @@ _LANDMARKS = 500
 _HELD_OUT = 2_000
 """Rows of each table, next to the landmarks, that a rotation is verified on."""
 
-_VERIFIED = 0.25
-"""Share of held-out rows that must find each other for the search to end."""
+VERIFIED = 0.25
+"""Share of held-out rows that must find each other for the search to end; of few latents chance reaches 0.16."""
+
+_PAIRS = 25_000_000
+_MOST_UNEQUAL = 50.0
+"""Of a table so many times larger, at the most, as many times more rows are taken, and fewer of both: so many pairs."""
+
+_SHARED = 0.5
+"""Precision, beside the prior's 1, that both sides together must have of a direction for it to count as shared."""
 
 _PROMISING = 0.02
 """Share of held-out rows that must find each other for it to be worth going on."""
@@ -84,6 +91,7 @@ class LandmarkMap:
         verified: share of held-out rows that found each other.
         agreeing: how many starts led to it.
         tried: records of landmark set, start and verified share, in order.
+        needed: the share that must be verified for it to be convincing.
     """
 
     rotation: FloatArray
@@ -91,11 +99,12 @@ class LandmarkMap:
     verified: float
     agreeing: int
     tried: tuple[tuple[str, str, float], ...]
+    needed: float = VERIFIED
 
     @property
     def found(self) -> bool:
         """Whether enough held-out rows found each other."""
-        return self.verified >= _VERIFIED
+        return self.verified >= self.needed
 
     @property
     def promising(self) -> bool:
@@ -151,8 +160,8 @@ def find_map(
         if best is None or share > best[0] * 1.02:
             same = same if best is not None and _alike(rotation, best[1]) else 0
             best = (share, rotation, landmarks)
-        same += share >= _VERIFIED and _alike(rotation, best[1])
-        if same >= agreeing or (start == "known pairs" and share >= _VERIFIED) or expired():
+        same += share >= VERIFIED and _alike(rotation, best[1])
+        if same >= agreeing or (start == "known pairs" and share >= VERIFIED) or expired():
             break
         if same and start.endswith("slow"):
             # Quick starts are over: what is verified is not waited for any longer.
@@ -173,8 +182,21 @@ def find_map(
 
 
 def confirmed(left: Cloud, right: Cloud) -> float:
-    """Return the share of rows next to the landmarks that find each other between clouds of the same latents."""
-    return next(_landmark_sets(left, right)).verified(np.eye(left.rank))
+    """Return the share of rows next to the landmarks that find each other between clouds of the same latents.
+
+    Who is far out is judged by what both sides know of: along the others partners are no farther out than anybody.
+    """
+    sum_of_both = np.linalg.pinv(left.precision + right.precision, hermitian=True)
+    values, vectors = np.linalg.eigh(left.precision @ sum_of_both @ right.precision)
+    shared = vectors[:, values > _SHARED]
+    if not shared.shape[1]:
+        return 0.0
+    return first_landmarks(left.marginal(shared), right.marginal(shared)).verified(np.eye(shared.shape[1]))
+
+
+def first_landmarks(left: Cloud, right: Cloud) -> LandmarkSet:
+    """Return the outermost rows of both, and those next to them."""
+    return next(_landmark_sets(left, right))
 
 
 def _alike(first: FloatArray, second: FloatArray) -> bool:
@@ -188,16 +210,17 @@ def _landmark_sets(left: Cloud, right: Cloud) -> Iterator[LandmarkSet]:
     Rows that are far out in one table only, such as those with errors, spoil the first set but not those further in.
     """
     smaller = min(len(left), len(right))
+    # The larger table has more rows as far out.
+    larger = [min(max(1.0, len(cloud) / smaller), _MOST_UNEQUAL) for cloud in (left, right)]
+    most = int(np.sqrt(_PAIRS / max(larger)))
     for name, skip in (("outermost", 0), ("further in", _LANDMARKS), ("further in still", 4 * _LANDMARKS)):
-        count = min(_LANDMARKS, max((smaller - skip) // 3, 1))
+        size = min(smaller - skip, _LANDMARKS + _HELD_OUT, most)
+        count = min(_LANDMARKS, max(size // 3, 1))
         if skip and count < _LANDMARKS // 2:
             return
-        size = count + min(_HELD_OUT, smaller - skip - count)
-        # As many of each: the larger table has more rows as far out, but those of them that have a partner are few.
-        ratio = [max(1.0, len(cloud) / smaller) for cloud in (left, right)]
         rows = [
-            cloud.outermost(round(size * min(2.0, share)), skip=round(skip * min(2.0, share)))
-            for cloud, share in zip((left, right), ratio, strict=True)
+            cloud.outermost(round(size * times), skip=round(skip * times))
+            for cloud, times in zip((left, right), larger, strict=True)
         ]
         yield LandmarkSet.of(name, left, right, (rows[0], rows[1]), count)
 

@@ -50,6 +50,9 @@ _PAIR, _WORST = 1e4, 1e3
 
 _SURE = 0.99
 
+_STEPS, _STEPS_PER_ROW = 500_000, 10
+"""What the exact assignment may take: far more than rows that can be told apart need, and bounded where many cannot."""
+
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
@@ -263,7 +266,8 @@ def match_candidates(
         line = pair_places(ratios)[int(ratios.shape[0] > ratios.shape[1])]
         best = largest(line, ratios.data, smaller)
         gains.data = _PAIR + np.maximum(ratios.data - best[line], -_WORST)
-    found = best_matching(gains, max_time=max_time)
+    steps = _STEPS + _STEPS_PER_ROW * ratios.shape[0]
+    found = best_matching(gains, max_time=max_time, max_steps=steps)
     permutation = np.asarray(found.permutation, dtype=np.int64)
     own = _own_ratios(ratios, permutation)
     other = _best_other(ratios, permutation)

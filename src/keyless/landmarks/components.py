@@ -1,0 +1,373 @@
+"""The rotation between two clouds of rows whose latents are not Gaussian, component by component.
+
+Independent component analysis turns each cloud onto its factors, up to order and signs. What is left is to find which
+factor of one table is which of the other, and which have no counterpart. Few rows are far out along two or three
+components at once. Two such rows at the same place suggest as many pairs of components; the rows that agree in these
+are paired, and other components, which had no part in that, must correlate over the pairs: if they do, they are added.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, islice, permutations, zip_longest
+from typing import Any
+
+import numpy as np
+from scipy.linalg import null_space
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial import cKDTree
+from sklearn.decomposition import FastICA
+from sklearn.exceptions import ConvergenceWarning
+
+from keyless.alignment.latents import paired_rotation
+from keyless.arrays import batches
+from keyless.landmarks.clouds import Cloud
+from keyless.landmarks.mapping import VERIFIED, LandmarkMap, first_landmarks, mutual_pairs
+from keyless.landmarks.scores import BATCH, sampled
+
+__all__ = ["Components", "find_components", "match_components"]
+
+FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+Pair = tuple[int, int, int]
+"""A component of the left cloud, one of the right, and the sign between them."""
+
+_SAMPLE = 40_000
+"""Rows by which components are found."""
+
+_ENDS = 60
+"""Rows at either end of every component that are kept."""
+
+_CORNERS = 800
+"""Rows far out along two, and along three, components at once that are kept."""
+
+_UNEQUAL = 16.0
+"""Of a table so many times larger, at the most, as many times more rows count: as many are equally far out."""
+
+_NEAR = {2: 2.5, 3: 3.0}
+"""How far apart, in standard deviations, two rows may be along two or three components to suggest that they match."""
+
+_CORNER_SIZES = tuple(_NEAR)
+_NEIGHBOURS = 32
+"""More rows than that at the same place suggest nothing."""
+
+_SEEDS = 300
+"""How many first pairs of components are tried."""
+
+_FIRST = 4
+"""With fewer pairs of components the rows they pair are not sure enough to ask for more than the next likeliest."""
+
+_SUPPORT = 2
+"""How many components that had no part in pairing the rows must correlate over them, unless there are too few."""
+
+_AGREEING = 3
+_SUPPORTED = 0.06
+"""Where that many do, and so many first pairs led to the same, fewer rows must find each other to be convincing."""
+
+_VERIFICATIONS = 12
+"""How many different sets of pairs are verified at the most: few components fit each other in many wrong ways."""
+
+_CORRECTIONS = 5
+_CORRELATED = 0.35
+_MOST_ROWS = 480
+_FEWEST = 5.0
+"""How many rows of which each must be paired, in the sum of how surely they are, for correlations to mean anything."""
+
+_CAUTION = 4.0
+"""Nats, and half a nat per component, that a row's best partner must have over having none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """A cloud's independent components, and the rows far out along them.
+
+    Attributes:
+        directions: latents × components, orthonormal columns.
+        rows: row numbers of the rows that are far out.
+        values: those rows × components, unit variance over all rows.
+        variance: what is not known of each, per row.
+        times: how many times more rows count than of a cloud as large as the other.
+    """
+
+    directions: FloatArray
+    rows: IntArray
+    values: FloatArray
+    variance: FloatArray
+    times: float
+
+    @property
+    def count(self) -> int:
+        """Number of components."""
+        return int(self.values.shape[1])
+
+    @cached_property
+    def order(self) -> IntArray:
+        """The rows that are far out by their place along each component."""
+        return np.argsort(self.values, axis=0, kind="stable")
+
+    def ends(self, components: IntArray, count: int) -> FloatArray:
+        """Return the values of the rows farthest out at both ends of some components."""
+        most = min(round(count * self.times), len(self.rows) // 2)
+        order = self.order[:, components]
+        return np.asarray(self.values[np.unique(np.concatenate([order[:most], order[len(order) - most :]]))])
+
+    def cornered(self, size: int) -> tuple[IntArray, IntArray]:
+        """Return rows, by their place in `rows`, that are far out along several components at once, and along which.
+
+        A row that is along more than `size` of them comes once for every choice.
+        """
+        distance = np.abs(self.values)
+        least = np.sort(np.partition(distance, -size, axis=1)[:, -size])[
+            -min(round(_CORNERS * self.times), len(self.rows))
+        ]
+        outside = distance >= least
+        found = [
+            (row, *axes)
+            for row in np.flatnonzero(outside.sum(axis=1) >= size).tolist()
+            for axes in combinations(np.flatnonzero(outside[row]).tolist(), size)
+        ]
+        place = np.array(found, dtype=np.int64)
+        return place[:, 0], place[:, 1:]
+
+
+def find_components(cloud: Cloud, *, other: int | None = None, rng: np.random.Generator) -> Components:
+    """Return the independent components of a cloud.
+
+    Args:
+        cloud: the rows.
+        other: how many rows the cloud to be compared with has; None: as many.
+        rng: draws the rows that components are found by.
+    """
+    white = cloud.whitening
+    values, vectors = np.linalg.eigh(white)
+    used = vectors[:, values > 1e-9 * max(float(values.max(initial=0.0)), 1e-300)]
+    sample = cloud.means[sampled(len(cloud), _SAMPLE, rng)].astype(np.float64) @ white @ used
+    directions = used @ _unmixing(sample)
+    turn = white @ directions
+    unknown = np.linalg.inv(np.eye(cloud.rank) + cloud.precision)
+    # More of the larger, fewer of the smaller, so that the pairs to be looked at are as many as between equals.
+    times = float(np.sqrt(np.clip(len(cloud) / (other or len(cloud)), 1 / _UNEQUAL, _UNEQUAL)))
+    rows, far = _far_out(cloud, turn, round(_ENDS * max(times, 1.0)), round(_CORNERS * times))
+    return Components(directions, rows, far, np.einsum("ak,ab,bk->k", turn, unknown, turn), times)
+
+
+def _unmixing(white: FloatArray) -> FloatArray:
+    """Return the rotation after which the columns of white rows are as independent as can be."""
+    if white.shape[1] < 2:
+        return np.eye(white.shape[1])
+    analysis = FastICA(whiten=False, max_iter=100, tol=1e-6, random_state=0)
+    with warnings.catch_warnings():
+        # Gaussian factors have no components to settle on; the search among them will not be confirmed.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        analysis.fit(white)
+    first, _, second = np.linalg.svd(analysis.components_)
+    return np.asarray((first @ second).T)
+
+
+def _far_out(cloud: Cloud, turn: FloatArray, ends: int, corners: int) -> tuple[IntArray, FloatArray]:
+    """Return the rows at the ends of components, those far out along two or three, and their values along all."""
+    rows, far = np.empty(0, dtype=np.int64), np.empty((0, turn.shape[1]))
+    for part in batches(len(cloud), BATCH):
+        rows = np.concatenate([rows, np.arange(part.start, part.stop)])
+        far = np.concatenate([far, cloud.means[part].astype(np.float64) @ turn])
+        if len(far) <= 2 * max(ends, corners):
+            continue
+        keep = np.zeros(len(far), dtype=bool)
+        order = np.argpartition(far, (ends - 1, len(far) - ends), axis=0)
+        keep[order[:ends]] = keep[order[len(far) - ends :]] = True
+        distance = np.sort(np.abs(far), axis=1)
+        for size in _CORNER_SIZES:
+            if size <= far.shape[1]:
+                keep[np.argpartition(distance[:, -size], len(far) - corners)[len(far) - corners :]] = True
+        rows, far = rows[keep], far[keep]
+    return rows, far
+
+
+def match_components(
+    left: Cloud,
+    right: Cloud,
+    *,
+    rng: np.random.Generator,
+    expired: Callable[[], bool] = lambda: False,
+) -> LandmarkMap | None:
+    """Find which components of two clouds are the same, and return the rotation that makes them so.
+
+    Components without counterpart turn to directions that the other cloud knows nothing of, for which both may have to
+    be padded: the rotation has as many rows as that takes. None where no pairs of components grow into more.
+
+    Args:
+        left: one cloud.
+        right: the other.
+        rng: draws the rows that components are found by.
+        expired: tells whether time is up.
+    """
+    one, other = (find_components(cloud, other=len(than), rng=rng) for cloud, than in ((left, right), (right, left)))
+    most = min(one.count, other.count)
+    if most < 2:
+        return None
+    best: tuple[list[Pair], _Common] | None = None
+    same, tried = 0, []
+    seeds = _interleaved(*(_seeds(one, other, size) for size in _CORNER_SIZES if size <= most))
+    for seed in islice(seeds, _SEEDS):
+        pairs = _grown(one, other, seed)
+        if len(pairs) < min(_FIRST + _SUPPORT, most):
+            continue
+        if best is None or not _alike(pairs, best[0]):
+            common = _common(left, right, one, other, pairs)
+            tried.append(("components", f"{len(pairs)} of {most}", common.verified))
+            if best is None or common.verified > best[1].verified:
+                best, same = (pairs, common), 0
+        if _alike(pairs, best[0]):
+            same += 1
+        convincing = same >= _AGREEING and best[1].verified >= _needed(best[0], same)
+        if convincing or len(tried) == _VERIFICATIONS or expired():
+            break
+    if best is None:
+        return None
+    pairs, common = best
+    rotation = _rotation((one.directions, common.left), (other.directions, common.right))
+    return LandmarkMap(rotation, common.rows, common.verified, same, tuple(tried), _needed(pairs, same))
+
+
+@dataclass(frozen=True, eq=False)
+class _Common:
+    """Directions of two clouds that are the same, how many held-out rows found each other by them, and which rows."""
+
+    left: FloatArray
+    right: FloatArray
+    verified: float
+    rows: IntArray
+
+
+def _needed(pairs: list[Pair], same: int) -> float:
+    """Return the share of rows that must find each other for pairs of components to be convincing."""
+    return _SUPPORTED if len(pairs) >= _FIRST + _SUPPORT and same >= _AGREEING else VERIFIED
+
+
+def _alike(first: list[Pair], second: list[Pair]) -> bool:
+    return len(set(first) & set(second)) > 0.8 * len(set(first) | set(second))
+
+
+def _seeds(left: Components, right: Components, size: int) -> Iterator[list[Pair]]:
+    """Yield pairs of components, `size` at a time, that rows far out along all of them suggest, the likeliest first."""
+    one, axes = left.cornered(size)
+    other, other_axes = right.cornered(size)
+    # A corner's axes may be taken in any order.
+    orders = list(permutations(range(size)))
+    other, other_axes = np.tile(other, len(orders)), np.concatenate([other_axes[:, order] for order in orders])
+    scale = np.sqrt(left.variance.mean() + right.variance.mean() + 0.002)
+    place, other_place = left.values[one[:, None], axes] / scale, right.values[other[:, None], other_axes] / scale
+    distance, near = cKDTree(np.abs(other_place)).query(
+        np.abs(place), k=min(_NEIGHBOURS, len(other)), distance_upper_bound=_NEAR[size]
+    )
+    distance, near = np.asarray(distance), np.asarray(near)
+    i, nth = np.nonzero(np.isfinite(distance))
+    j, closeness = near[i, nth], np.exp(-0.5 * distance[i, nth] ** 2)
+    # Who has many that are near suggests little.
+    others = np.bincount(i, closeness, len(one))[i] + np.bincount(j, closeness, len(other))[j] - closeness
+    opposite = place[i] * other_place[j] < 0
+    suggested = np.stack([axes[i], other_axes[j], opposite], axis=2).reshape(len(i), 3 * size)
+    shape = (left.count, right.count, 2) * size
+    code, inverse = np.unique(np.ravel_multi_index(tuple(suggested.T), shape), return_inverse=True)
+    weight = np.bincount(inverse, closeness / (others + 0.2))
+    for best in np.argsort(-weight, kind="stable"):
+        pairs = np.reshape(np.unravel_index(code[best], shape), (size, 3)).tolist()
+        yield [(component, partner, 1 - 2 * flip) for component, partner, flip in pairs]
+
+
+def _interleaved(*seeds: Iterable[list[Pair]]) -> Iterator[list[Pair]]:
+    for together in zip_longest(*seeds):
+        yield from (seed for seed in together if seed is not None)
+
+
+def _grown(left: Components, right: Components, pairs: list[Pair]) -> list[Pair]:
+    """Add pairs of components that correlate over the rows which those so far pair.
+
+    Up to `_FIRST` the likeliest is added whether or not it correlates much; the others must.
+    """
+    while len(pairs) < min(left.count, right.count):
+        first, second, sign = (np.array(part) for part in zip(*pairs, strict=True))
+        count = 25 if len(pairs) < _FIRST else max(12, _MOST_ROWS // (2 * len(pairs)))
+        rows = left.ends(first, count), right.ends(second, count)
+        deviation = np.sqrt(2 * (left.variance[first] + right.variance[second]) + 0.01)
+        coupling = _mutual(rows[0][:, first] / deviation, rows[1][:, second] * sign / deviation)
+        if coupling.sum() < _FEWEST:
+            break
+        correlation = _correlations(*rows, coupling)
+        correlation[first] = 0.0
+        correlation[:, second] = 0.0
+        one, other = linear_sum_assignment(-np.abs(correlation))
+        size = np.abs(correlation[one, other])
+        chosen = np.array([size.argmax()])
+        if len(pairs) >= _FIRST:
+            chosen = np.flatnonzero(size > max(_CORRELATED, 0.8 * float(size.max())))
+        if not len(chosen) or not size[chosen].all():
+            break
+        signs = np.sign(correlation[one, other])[chosen]
+        pairs = pairs + list(zip(one[chosen].tolist(), other[chosen].tolist(), signs.astype(int).tolist(), strict=True))
+    return pairs
+
+
+def _mutual(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Return how surely rows are each other's only likely partner."""
+    products = left @ right.T - 0.5 * (left**2).sum(axis=1)[:, None] - 0.5 * (right**2).sum(axis=1)
+    kernel = np.exp(np.maximum(products, -60.0))
+    alone = np.exp(-_CAUTION - 0.5 * left.shape[1])
+    return np.asarray(kernel**2 / (kernel.sum(axis=1) + alone)[:, None] / (kernel.sum(axis=0) + alone))
+
+
+def _correlations(left: FloatArray, right: FloatArray, coupling: FloatArray) -> FloatArray:
+    """Return the correlation of every left with every right component over coupled rows."""
+    scale = np.outer((left**2).T @ coupling.sum(axis=1), (right**2).T @ coupling.sum(axis=0))
+    return np.asarray(left.T @ (coupling @ right) / np.sqrt(np.maximum(scale, 1e-300)))
+
+
+def _common(left: Cloud, right: Cloud, one: Components, other: Components, pairs: list[Pair]) -> _Common:
+    """Return the directions of paired components, set right by the rows that find each other by them."""
+    first, second, sign = (np.array(part) for part in zip(*pairs, strict=True))
+    known, turned = one.directions[:, first], other.directions[:, second] * sign
+    landmarks = first_landmarks(left.marginal(known), right.marginal(turned))
+    rotation = np.eye(len(pairs))
+    verified, found = landmarks.verified(rotation), mutual_pairs(landmarks.left, landmarks.right, rotation)
+    # Components are found with errors, and sometimes two of them mixed.
+    for _ in range(_CORRECTIONS if len(found) > 2 * len(pairs) else 0):
+        again = paired_rotation(landmarks.left.white[found[:, 0]], landmarks.right.white[found[:, 1]])
+        share = landmarks.verified(again)
+        if share < verified:
+            break
+        better = share > verified
+        rotation, verified = again, share
+        found = mutual_pairs(landmarks.left, landmarks.right, rotation)
+        if not better:
+            break
+    rows = np.stack([landmarks.left_rows[found[:, 0]], landmarks.right_rows[found[:, 1]]], axis=1)
+    return _Common(known, turned @ rotation, verified, rows)
+
+
+def _rotation(left: tuple[FloatArray, FloatArray], right: tuple[FloatArray, FloatArray]) -> FloatArray:
+    """Return the rotation of the right latents, padded with empty ones, onto the left.
+
+    Args:
+        left: orthonormal directions that the left cloud knows of, and those of them that are common.
+        right: likewise, the common ones in the same order.
+    """
+    common = left[1].shape[1]
+    rank = max(len(left[0]), left[0].shape[1] + right[0].shape[1] - common)
+    own, empty = zip(*(_complements(*side, rank) for side in (left, right)), strict=True)
+    same = [np.pad(side[1], ((0, rank - len(side[1])), (0, 0))) for side in (left, right)]
+    # Common ones, those of the left alone, those of the right alone, and what is empty on both.
+    onto = np.concatenate([same[0], own[0], empty[0]], axis=1)
+    alone = own[0].shape[1]
+    turned = np.concatenate([same[1], empty[1][:, :alone], own[1], empty[1][:, alone:]], axis=1)
+    return np.asarray(turned @ onto.T)
+
+
+def _complements(all_known: FloatArray, common: FloatArray, rank: int) -> tuple[FloatArray, FloatArray]:
+    """Return a cloud's directions that are not common, and those it knows nothing of, among `rank` latents."""
+    padding = ((0, rank - len(all_known)), (0, 0))
+    own = all_known @ null_space(common.T @ all_known)
+    return np.pad(own, padding), null_space(np.pad(all_known, padding).T)

@@ -1,0 +1,196 @@
+"""Clouds matched component by component: planted factors, factors of one table alone, unequal sizes, strangers."""
+
+import numpy as np
+import pytest
+
+import keyless
+from keyless.landmarks import components
+from keyless.landmarks.clouds import Cloud
+from keyless.landmarks.components import find_components, match_components
+from keyless.landmarks.mapping import confirmed
+
+DRAWS = {
+    "laplace": lambda rng, size: rng.laplace(size=size) / np.sqrt(2),
+    "exponential": lambda rng, size: rng.exponential(size=size) - 1,
+    "student": lambda rng, size: rng.standard_t(5, size=size) / np.sqrt(5 / 3),
+}
+
+
+def turned_cloud(latents, rng, noise=0.1):
+    """Posterior means of latents seen with noise, turned at random, their precision, and the turn."""
+    rank = latents.shape[1]
+    turn = np.linalg.qr(rng.normal(size=(rank, rank)))[0]
+    means = (latents + noise * rng.normal(size=latents.shape)) / (1 + noise**2)
+    return Cloud((means @ turn.T).astype(np.float32), np.eye(rank) / noise**2), turn
+
+
+def planted(rng, *, sizes=(8_000, 8_000), shared=None, common=8, own=4, kind="laplace"):
+    """Two clouds with common latents and own ones, and the rows of both that are the same entity."""
+    shared = min(sizes) if shared is None else shared
+    latents = DRAWS[kind](rng, (sum(sizes) - shared, common))
+    entities = [np.arange(sizes[0]), np.r_[:shared, sizes[0] : len(latents)]]
+    found = []
+    for own_order in entities:
+        rows = rng.permutation(own_order)
+        both = np.concatenate([latents[rows], DRAWS[kind](rng, (len(rows), own))], axis=1)
+        found.append((*turned_cloud(both, rng), rows))
+    return found
+
+
+# --- What is known of some directions ------------------------------------------------------------------------------
+
+
+def test_what_is_known_of_some_directions_by_themselves(rng):
+    """Against the posterior of a Gaussian with the other directions integrated out."""
+    root = rng.normal(size=(5, 5))
+    cloud = Cloud(rng.normal(size=(3, 5)).astype(np.float32), root @ root.T)
+    directions = np.linalg.qr(rng.normal(size=(5, 2)))[0]
+    found = cloud.marginal(directions)
+    covariance = np.linalg.inv(np.eye(5) + root @ root.T)
+    np.testing.assert_allclose(
+        np.linalg.inv(np.eye(2) + found.precision), directions.T @ covariance @ directions, atol=1e-10
+    )
+    np.testing.assert_allclose(found.means, cloud.means @ directions, atol=1e-5)
+
+
+def test_nothing_is_known_of_latents_that_are_appended(rng):
+    cloud, _ = turned_cloud(rng.laplace(size=(50, 3)), rng)
+    found = cloud.padded(5)
+    assert found.rank == 5
+    np.testing.assert_array_equal(found.means[:, :3], cloud.means)
+    assert not found.means[:, 3:].any()
+    assert not found.precision[3:].any()
+    assert cloud.padded(2) is cloud
+
+
+# --- Components ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", list(DRAWS))
+def test_planted_components_are_found(rng, kind):
+    latents = DRAWS[kind](rng, (10_000, 6))
+    cloud, turn = turned_cloud(latents, rng)
+    found = find_components(cloud.padded(8), rng=rng)
+    assert found.count == 6
+    np.testing.assert_allclose(found.directions.T @ found.directions, np.eye(6), atol=1e-9)
+    cosines = np.abs(found.directions[:6].T @ turn)
+    assert np.all(np.sort(cosines, axis=1)[:, -1] > 0.98)
+    assert len(np.unique(cosines.argmax(axis=1))) == 6
+    # Posterior means with noise 0.1 leave a variance of about 0.01.
+    np.testing.assert_allclose(found.variance, 0.01, rtol=0.1)
+
+
+def test_rows_far_out_are_those_of_the_whole_cloud(rng, monkeypatch):
+    """Part by part and merged, against a look at all of them."""
+    cloud, _ = turned_cloud(rng.laplace(size=(4_000, 3)), rng)
+    turn = rng.normal(size=(3, 3))
+    monkeypatch.setattr(components, "BATCH", 700)
+    rows, values = components._far_out(cloud, turn, 20, 50)
+    whole = cloud.means.astype(float) @ turn
+    np.testing.assert_allclose(values, whole[rows], atol=1e-9)
+    expected = set()
+    for k in range(3):
+        order = np.argsort(whole[:, k])
+        expected |= {*order[:20].tolist(), *order[-20:].tolist()}
+    for size in (2, 3):
+        expected |= set(np.argsort(-np.sort(np.abs(whole), axis=1)[:, -size])[:50].tolist())
+    assert set(rows.tolist()) == expected
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {},
+        {"kind": "exponential"},
+        {"kind": "student", "own": 0},
+        {"own": 10},
+        {"sizes": (2_000, 8_000)},
+        {"sizes": (20_000, 2_000)},
+        {"shared": 3_000},
+    ],
+    ids=str,
+)
+def test_common_components_are_matched(rng, case):
+    (left, left_turn, left_rows), (right, right_turn, right_rows) = planted(rng, **case)
+    found = match_components(left, right, rng=rng)
+    assert found.found
+    assert found.agreeing >= 1
+    rank = len(found.rotation)
+    np.testing.assert_allclose(found.rotation @ found.rotation.T, np.eye(rank), atol=1e-9)
+    # What the two have in common is turned onto each other, what they do not onto nothing.
+    common, own = 8, case.get("own", 4)
+    assert rank == common + 2 * own
+    turned = (found.rotation.T @ np.pad(right_turn, ((0, rank - right.rank), (0, 0))))[: left.rank]
+    agreement = left_turn.T @ turned
+    # Components are known up to errors that shrink as the square root of the rows.
+    error = 4 / np.sqrt(min(len(left), len(right)))
+    np.testing.assert_allclose(agreement[:common, :common], np.eye(common), atol=error)
+    assert np.abs(agreement[:common, common:]).max(initial=0.0) < error
+    assert np.abs(agreement[common:, common:]).max(initial=0.0) < error
+    same = left_rows[found.pairs[:, 0]] == right_rows[found.pairs[:, 1]]
+    assert len(same) > 50
+    assert same.mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", list(DRAWS))
+@pytest.mark.parametrize("common", [2, 3, 8])
+def test_unrelated_clouds_have_no_components_in_common(rng, kind, common):
+    clouds = [planted(rng, common=common, own=0, kind=kind)[0][0] for _ in range(2)]
+    found = match_components(*clouds, rng=rng)
+    assert found is None or not found.found
+
+
+def test_a_single_component_cannot_be_matched(rng):
+    cloud, _ = turned_cloud(rng.laplace(size=(3_000, 1)), rng)
+    assert match_components(cloud, cloud, rng=rng) is None
+
+
+# --- Through the front door ----------------------------------------------------------------------------------------
+
+
+def tables(rng, *, sizes, shared, common=8, own=4, columns=(30, 25), noise=0.1):
+    """Two tables, and the right row of every row of the first, −1 for none."""
+    latents = rng.laplace(size=(sum(sizes) - shared, common))
+    rows = [np.arange(sizes[0]), rng.permutation(np.r_[:shared, sizes[0] : len(latents)])]
+    found = []
+    for index, width in zip(rows, columns, strict=True):
+        both = np.concatenate([latents[index], rng.laplace(size=(len(index), own))], axis=1)
+        values = both @ rng.normal(size=(common + own, width))
+        found.append(values + noise * values.std() * rng.normal(size=values.shape))
+    place = np.full(len(latents), -1)
+    place[rows[1]] = np.arange(sizes[1])
+    return found, place[: sizes[0]]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shared", "common", "own"),
+    [((6_000, 6_000), 6_000, 8, 8), ((1_500, 6_000), 1_500, 8, 4), ((6_000, 6_000), 2_000, 12, 4)],
+)
+def test_tables_with_factors_of_their_own_unequal_or_mostly_strangers(rng, sizes, shared, common, own):
+    given, truth = tables(rng, sizes=sizes, shared=shared, common=common, own=own)
+    links = keyless.link(given, random_state=0)
+    assert links.evidence.verdict == "linked"
+    assert links.choices["route"] == "landmarks"
+    assert links.choices["landmarks"]["fallback"] == []
+    assert any(start["start"].endswith("components") for start in links.starts)
+    found = links.permutations["table1"]
+    right = np.count_nonzero((found == truth) & (found >= 0))
+    assert right >= 0.99 * np.count_nonzero(found >= 0)
+    assert right >= 0.99 * np.count_nonzero(truth >= 0)
+
+
+def test_outermost_rows_are_confirmed_by_what_both_sides_know(rng):
+    """Own factors, many of them, make other rows the outermost of either side."""
+    (left, left_turn, _), (right, right_turn, _) = planted(rng, common=6, own=12)
+    identity = np.eye(6 + 24)
+    padding = ((0, 0), (0, 12))
+    # The same latents on both sides: common, those of the left, those of the right.
+    sides = []
+    for cloud, turn, order in (
+        (left, left_turn, np.arange(30)),
+        (right, right_turn, np.r_[:6, 18:30, 6:18]),
+    ):
+        straight = Cloud((cloud.means @ turn).astype(np.float32), turn.T @ cloud.precision @ turn)
+        wide = Cloud(np.pad(straight.means, padding), np.pad(straight.precision, (0, 12)))
+        sides.append(wide.turned(identity[:, order]))
+    assert confirmed(*sides) > 0.5
