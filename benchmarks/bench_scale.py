@@ -48,6 +48,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "20% missing": {"missing": 0.2},
     "three tables": {"widths": (40, 30, 30)},
     "80% overlap": {"overlap": 0.8},
+    "20% overlap": {"overlap": 0.2},
+    "10,000 of the rows in the other": {"kept": 0.1},
+    "8 more factors of its own in each": {"own": 8},
 }
 RIVALS = {
     "dense Sinkhorn and Hungarian, map known": (1_000, 3_000, 10_000),
@@ -56,30 +59,52 @@ RIVALS = {
 }
 
 
-def loadings(widths: tuple[int, ...], seed: int) -> np.ndarray:
-    """Return factors × columns."""
-    return np.random.default_rng([seed, 1]).standard_normal((RANK, sum(widths))) / np.sqrt(RANK)
+def loadings(widths: tuple[int, ...], seed: int, own: int = 0) -> np.ndarray:
+    """Return factors × columns: first the common factors, then those that each table has of its own."""
+    count = RANK + own * len(widths)
+    found = np.random.default_rng([seed, 1]).standard_normal((count, sum(widths))) / np.sqrt(RANK + own)
+    table = np.repeat(np.arange(len(widths)), widths)
+    owner = np.repeat(np.arange(len(widths)), own)
+    found[RANK:] *= owner[:, None] == table
+    return found
 
 
 def make(
-    rows: int, *, widths: tuple[int, ...] = (60, 40), seed: int, missing: float = 0.0, overlap: float = 1.0
+    rows: int,
+    *,
+    widths: tuple[int, ...] = (60, 40),
+    seed: int,
+    missing: float = 0.0,
+    overlap: float = 1.0,
+    kept: float = 1.0,
+    own: int = 0,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return tables in float32, and for each but the first the right row of every reference row, −1 for none."""
+    """Return tables in float32, and for each but the first the right row of every reference row, −1 for none.
+
+    Args:
+        rows: of the first table.
+        widths: columns of each.
+        seed: of everything.
+        missing: share of entries.
+        overlap: share of rows that each other table has in common with the first.
+        kept: share of its rows that each other table is left with.
+        own: factors that each table has beside the common ones.
+    """
     rng = np.random.default_rng([seed, 2])
     shared = round(overlap * rows)
     entities = rows + (len(widths) - 1) * (rows - shared)
     owners = [np.arange(rows)]
     for number in range(1, len(widths)):
-        own = rows + (number - 1) * (rows - shared) + np.arange(rows - shared)
-        owners.append(rng.permutation(np.concatenate([np.arange(shared), own])))
+        strangers = rows + (number - 1) * (rows - shared) + np.arange(rows - shared)
+        owners.append(rng.permutation(np.concatenate([np.arange(shared), strangers]))[: round(kept * rows)])
     edges = np.cumsum([0, *widths])
-    turn = loadings(widths, seed)
-    tables = [np.empty((rows, width), dtype=np.float32) for width in widths]
+    turn = loadings(widths, seed, own)
+    tables = [np.empty((len(owner), width), dtype=np.float32) for owner, width in zip(owners, widths, strict=True)]
     places = [np.full(entities, -1, dtype=np.int64) for _ in widths]
     for place, owner in zip(places, owners, strict=True):
-        place[owner] = np.arange(rows)
+        place[owner] = np.arange(len(owner))
     for part in batches(entities, BATCH):
-        factors = rng.laplace(scale=np.sqrt(0.5), size=(part.stop - part.start, RANK))
+        factors = rng.laplace(scale=np.sqrt(0.5), size=(part.stop - part.start, len(turn)))
         values = factors @ turn + NOISE * rng.standard_normal((len(factors), edges[-1]))
         for table, place, low, high in zip(tables, places, edges[:-1], edges[1:], strict=True):
             here = place[part]
@@ -90,9 +115,11 @@ def make(
     return tables, [np.where(place[:rows] >= 0, place[:rows], -1) for place in places[1:]]
 
 
-def known_map(tables: list[np.ndarray], truth: list[np.ndarray], widths: tuple[int, ...], seed: int) -> float:
+def known_map(
+    tables: list[np.ndarray], truth: list[np.ndarray], widths: tuple[int, ...], seed: int, own: int = 0
+) -> float:
     """Return the share of sampled rows of the reference that the true model would match rightly, over all tables."""
-    turn, edges = loadings(widths, seed), np.cumsum([0, *widths])
+    turn, edges = loadings(widths, seed, own), np.cumsum([0, *widths])
     parts = [turn[:, low:high].T / NOISE for low, high in pairwise(edges)]
     right = []
     for number, answer in enumerate(truth, start=1):
@@ -111,8 +138,8 @@ def known_map(tables: list[np.ndarray], truth: list[np.ndarray], widths: tuple[i
 
 
 def _means(table: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    turn = (weights / NOISE) @ np.linalg.inv(np.eye(RANK) + weights.T @ weights)
-    found = np.empty((len(table), RANK), dtype=np.float32)
+    turn = (weights / NOISE) @ np.linalg.inv(np.eye(weights.shape[1]) + weights.T @ weights)
+    found = np.empty((len(table), weights.shape[1]), dtype=np.float32)
     for part in batches(len(table), BATCH):
         found[part] = table[part] @ turn
     return found
@@ -130,7 +157,7 @@ def linked(rows: int, *, from_parquet: bool = False, **options: Any) -> dict[str
     seconds = time.perf_counter() - began
     found = _compared(links, truth) | {"seconds": seconds, "peak GB": _memory(), "of which tables and truth": before}
     if not options.get("missing"):
-        found["known map"] = known_map(tables, truth, widths, SEED)
+        found["known map"] = known_map(tables, truth, widths, SEED, options.get("own", 0))
     return found
 
 
@@ -250,7 +277,7 @@ def growth(limit: float) -> list[dict[str, Any]]:
 
 
 def variants(limit: float) -> list[dict[str, Any]]:
-    """A hundred thousand rows with gaps, of three tables, and with strangers."""
+    """A hundred thousand rows: with gaps, three tables, strangers, unequal, with factors of one table alone."""
     rows = []
     for name, options in VARIANTS.items():
         found = alone("linked", limit=limit, rows=100_000, **options)
