@@ -1,12 +1,14 @@
 """Clouds matched component by component: planted factors, factors of one table alone, unequal sizes, strangers."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import keyless
+from keyless.errors import InputError
 from keyless.landmarks import components
 from keyless.landmarks.clouds import Cloud
-from keyless.landmarks.components import find_components, match_components
+from keyless.landmarks.components import find_components, match_by_pairs, match_components
 from keyless.landmarks.mapping import confirmed
 
 DRAWS = {
@@ -145,6 +147,38 @@ def test_a_single_component_cannot_be_matched(rng):
     assert match_components(cloud, cloud, rng=rng) is None
 
 
+@pytest.mark.parametrize("right_share", [1.0, 0.4])
+def test_pairs_of_which_not_all_are_right_give_the_map(rng, right_share):
+    (left, left_turn, left_rows), (right, right_turn, right_rows) = planted(rng, own=6)
+    place = np.argsort(right_rows)[left_rows]
+    place = np.where(rng.random(len(place)) < right_share, place, rng.permutation(len(place)))
+    pairs = np.stack([np.arange(3_000), place[:3_000]], axis=1)
+    found = match_by_pairs(left, right, pairs, name="told")
+    assert found.found
+    assert found.tried[0][:2] == ("pairs", "told")
+    rank = 8 + 2 * 6
+    turned = (found.rotation.T @ np.pad(right_turn, ((0, rank - right.rank), (0, 0))))[: left.rank]
+    np.testing.assert_allclose((left_turn.T @ turned)[:8, :8], np.eye(8), atol=4 / np.sqrt(3_000))
+
+
+def test_pairs_at_random_give_no_map(rng):
+    (left, _, _), (right, _, _) = planted(rng)
+    pairs = np.stack([np.arange(2_000), rng.permutation(len(right))[:2_000]], axis=1)
+    found = match_by_pairs(left, right, pairs, name="told")
+    assert found is None or not found.found
+
+
+def test_what_is_dealt_anew_keeps_its_shape_and_loses_its_rows(rng):
+    cloud, _ = turned_cloud(rng.exponential(size=(5_000, 4)) - 1, rng)
+    directions = find_components(cloud, rng=rng).directions
+    dealt = cloud.scattered(directions, rng)
+    turn = cloud.whitening @ directions
+    before, after = cloud.means @ turn, dealt.means @ turn
+    np.testing.assert_allclose(np.sort(after, axis=0), np.sort(before, axis=0), atol=1e-3)
+    for k in range(4):
+        assert abs(np.corrcoef(before[:, k], after[:, k])[0, 1]) < 4 / np.sqrt(5_000)
+
+
 # --- Through the front door ----------------------------------------------------------------------------------------
 
 
@@ -194,3 +228,26 @@ def test_outermost_rows_are_confirmed_by_what_both_sides_know(rng):
         wide = Cloud(np.pad(straight.means, padding), np.pad(straight.precision, (0, 12)))
         sides.append(wide.turned(identity[:, order]))
     assert confirmed(*sides) > 0.5
+
+
+def test_columns_that_both_have_lead_where_shapes_do_not(rng):
+    """Gaussian factors, several of them in one table alone: only the three columns that both have tell."""
+    common, own, size = 6, 6, 6_000
+    latents = rng.normal(size=(size, common))
+    order = rng.permutation(size)
+    turn = rng.normal(size=(common, 3))
+    frames = []
+    for name, rows, width in (("a", np.arange(size), 26), ("b", order, 24)):
+        both = np.concatenate([latents[rows], rng.normal(size=(size, own))], axis=1)
+        values = both @ rng.normal(size=(common + own, width))
+        values += 0.1 * values.std() * rng.normal(size=values.shape)
+        shared = latents[rows] @ turn
+        shared += 0.02 * shared.std() * rng.normal(size=shared.shape)
+        columns = [f"{name}{k}" for k in range(width)] + ["x", "y", "z"]
+        frames.append(pd.DataFrame(np.concatenate([values, shared], axis=1), columns=columns))
+    links = keyless.link(dict(zip(("t0", "t1"), frames, strict=True)), random_state=0)
+    assert links.evidence.verdict == "linked"
+    assert any(start["start"].startswith("shared columns") for start in links.starts)
+    assert np.mean(order[links.permutations["t1"]] == np.arange(size)) > 0.99
+    with pytest.raises(InputError, match="shared: must name numeric columns"):
+        keyless.link(frames, shared=["nothing"])

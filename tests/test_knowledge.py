@@ -119,6 +119,11 @@ def test_a_label_that_several_rows_have_is_refused():
     np.testing.assert_array_equal(read_constraints(two(clinic=clinic), known_pairs=[("b", 101)]).known[0, 1], [[1, 0]])
 
 
+def test_a_label_that_is_no_single_value_is_refused():
+    with pytest.raises(InputError, match="known_pairs: must be pairs .* of single values"):
+        read_constraints(two(), known_pairs=[(["a"], 101)])
+
+
 def test_nothing_said_is_trivial():
     assert read_constraints(two()).trivial
 

@@ -16,7 +16,7 @@ from keyless.errors import InputError
 from keyless.tables import Table
 from keyless.transport import sinkhorn
 
-__all__ = ["read_constraints", "shared_columns", "start_couplings"]
+__all__ = ["read_constraints", "shared_columns", "shared_pairs", "start_couplings"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -73,10 +73,9 @@ def _pairs(tables: Sequence[Table], given: Any, name: str) -> dict[tuple[int, in
         if table_name not in names[1:]:
             raise InputError(f"{name}: must name one of {', '.join(map(repr, names[1:]))}; found {table_name!r}.")
         number = names.index(table_name)
-        found[(0, number)] = np.array(
-            [(_row(tables[0], left, name), _row(tables[number], right, name)) for left, right in _each(pairs, name)],
-            dtype=np.int64,
-        ).reshape(-1, 2)
+        labels = list(zip(*_each(pairs, name), strict=True)) or [(), ()]
+        sides = [_rows(table, ids, name) for table, ids in zip((tables[0], tables[number]), labels, strict=True)]
+        found[(0, number)] = np.stack(sides, axis=1)
     return found
 
 
@@ -96,13 +95,21 @@ def _each(pairs: Any, name: str) -> Iterable[tuple[Any, Any]]:
     return [(_plain(left), _plain(right)) for left, right in rows]
 
 
-def _row(table: Table, label: Any, name: str) -> int:
-    places = [place for place, row in enumerate(table.row_ids) if row == label]
-    if not places:
-        raise InputError(f"{name}: must name rows that exist; {table.name} has no row {label!r}.")
-    if len(places) > 1:
-        raise InputError(f"{name}: must name one row each; {table.name} has {len(places)} rows {label!r}.")
-    return places[0]
+def _rows(table: Table, labels: Sequence[Any], name: str) -> IntArray:
+    """Return the row of each label, in one pass over the table's."""
+    try:
+        places: dict[Any, list[int]] = {label: [] for label in labels}
+    except TypeError:
+        raise InputError(f"{name}: must be pairs (reference id, row id) of single values.") from None
+    for place, row in enumerate(table.row_ids):
+        if row in places:
+            places[row].append(place)
+    for label, found in places.items():
+        if not found:
+            raise InputError(f"{name}: must name rows that exist; {table.name} has no row {label!r}.")
+        if len(found) > 1:
+            raise InputError(f"{name}: must name one row each; {table.name} has {len(found)} rows {label!r}.")
+    return np.array([places[label][0] for label in labels], dtype=np.int64)
 
 
 def shared_columns(first: Table, second: Table, shared: Any) -> list[tuple[int, int]]:
@@ -142,14 +149,22 @@ def start_couplings(
             coupling = np.zeros((constraints.sizes[first], constraints.sizes[second]))
             coupling[rows[:, 0], rows[:, 1]] = 1.0
             found.setdefault((first, second), []).append(("known pairs", coupling))
+    for (first, second), pairs in shared_pairs(tables, shared).items():
+        coupling = _by_shared_columns(tables[first], tables[second], pairs)
+        found.setdefault((first, second), []).append(("shared columns", coupling))
+    return found
+
+
+def shared_pairs(tables: Sequence[Table], shared: Any) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """Return, per pair of tables that have any, the columns that measure the same thing; see `shared_columns`."""
     _check_shared(tables, shared)
+    found = {}
     for second in range(1, len(tables)):
         for first in range(second):
             both = shared if len(tables) == 2 else _of_both(tables[first], tables[second], shared)
             pairs = shared_columns(tables[first], tables[second], both)
             if pairs:
-                coupling = _by_shared_columns(tables[first], tables[second], pairs)
-                found.setdefault((first, second), []).append(("shared columns", coupling))
+                found[first, second] = pairs
     return found
 
 

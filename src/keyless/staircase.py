@@ -21,7 +21,7 @@ from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, allowed_counts, judge, judge_joint, judge_large
 from keyless.joint import JointLink, link_tables
 from keyless.joint.clusters import stack, table_latents
-from keyless.knowledge import read_constraints, start_couplings
+from keyless.knowledge import read_constraints, shared_pairs, start_couplings
 from keyless.landmarks import LargeSearch, LargeTable
 from keyless.likelihood import FORBIDDEN
 from keyless.links import Links, TableLink
@@ -331,6 +331,7 @@ class Staircase:
                 rank=self.settings.rank,
                 strangers=self.settings.strangers,
                 constraints=self.limits,
+                shared=shared_pairs(self.given, self.settings.shared),
                 null_searches=self.repeats,
                 seed=self.seed,
                 callback=self.report,

@@ -162,11 +162,15 @@ class Cloud:
         far = np.argpartition(-self.distance, most - 1)[:most]
         return far[np.argsort(-self.distance[far], kind="stable")][skip:]
 
-    def scattered(self, rng: np.random.Generator) -> Cloud:
-        """Return the cloud with every latent's values dealt anew to the entities: nothing is left to be found."""
-        means = np.empty_like(self.means)
-        white = self.whitening
-        back = np.linalg.pinv(white)
-        for k in range(self.rank):
-            means[:, k] = rng.permutation(self.means @ white[:, k].astype(np.float32))
-        return Cloud(means @ back.astype(np.float32), self.precision)
+    def scattered(self, directions: FloatArray, rng: np.random.Generator) -> Cloud:
+        """Return the cloud with the values along every direction dealt anew to the entities: nothing is left to find.
+
+        Args:
+            directions: orthonormal columns; what is beside them is 0.
+            rng: deals.
+        """
+        turn = self.whitening @ directions
+        means = np.empty((len(self), directions.shape[1]), dtype=np.float32)
+        for k, direction in enumerate(turn.T):
+            means[:, k] = rng.permutation(self.means @ direction.astype(np.float32))
+        return Cloud(means @ np.linalg.pinv(turn).astype(np.float32), self.precision)

@@ -28,7 +28,7 @@ from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.mapping import VERIFIED, LandmarkMap, first_landmarks, mutual_pairs
 from keyless.landmarks.scores import BATCH, sampled
 
-__all__ = ["Components", "find_components", "match_components"]
+__all__ = ["Components", "find_components", "match_by_pairs", "match_components"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -142,9 +142,7 @@ def find_components(cloud: Cloud, *, other: int | None = None, rng: np.random.Ge
         other: how many rows the cloud to be compared with has; None: as many.
         rng: draws the rows that components are found by.
     """
-    white = cloud.whitening
-    values, vectors = np.linalg.eigh(white)
-    used = vectors[:, values > 1e-9 * max(float(values.max(initial=0.0)), 1e-300)]
+    white, used = cloud.whitening, _known_directions(cloud)
     sample = cloud.means[sampled(len(cloud), _SAMPLE, rng)].astype(np.float64) @ white @ used
     directions = used @ _unmixing(sample)
     turn = white @ directions
@@ -153,6 +151,12 @@ def find_components(cloud: Cloud, *, other: int | None = None, rng: np.random.Ge
     times = float(np.sqrt(np.clip(len(cloud) / (other or len(cloud)), 1 / _UNEQUAL, _UNEQUAL)))
     rows, far = _far_out(cloud, turn, round(_ENDS * max(times, 1.0)), round(_CORNERS * times))
     return Components(directions, rows, far, np.einsum("ak,ab,bk->k", turn, unknown, turn), times)
+
+
+def _known_directions(cloud: Cloud) -> FloatArray:
+    """Return orthonormal directions that the cloud knows of, as columns."""
+    values, vectors = np.linalg.eigh(cloud.whitening)
+    return np.asarray(vectors[:, values > 1e-9 * max(float(values.max(initial=0.0)), 1e-300)])
 
 
 def _unmixing(white: FloatArray) -> FloatArray:
@@ -217,7 +221,7 @@ def match_components(
         if len(pairs) < min(_FIRST + _SUPPORT, most):
             continue
         if best is None or not _alike(pairs, best[0]):
-            common = _common(left, right, one, other, pairs)
+            common = _corrected(left, right, *_directions(one, other, pairs))
             tried.append(("components", f"{len(pairs)} of {most}", common.verified))
             if best is None or common.verified > best[1].verified:
                 best, same = (pairs, common), 0
@@ -326,15 +330,42 @@ def _correlations(left: FloatArray, right: FloatArray, coupling: FloatArray) -> 
     return np.asarray(left.T @ (coupling @ right) / np.sqrt(np.maximum(scale, 1e-300)))
 
 
-def _common(left: Cloud, right: Cloud, one: Components, other: Components, pairs: list[Pair]) -> _Common:
-    """Return the directions of paired components, set right by the rows that find each other by them."""
+def _directions(one: Components, other: Components, pairs: list[Pair]) -> tuple[FloatArray, FloatArray]:
     first, second, sign = (np.array(part) for part in zip(*pairs, strict=True))
-    known, turned = one.directions[:, first], other.directions[:, second] * sign
-    landmarks = first_landmarks(left.marginal(known), right.marginal(turned))
-    rotation = np.eye(len(pairs))
+    return one.directions[:, first], other.directions[:, second] * sign
+
+
+def match_by_pairs(left: Cloud, right: Cloud, rows: IntArray, *, name: str) -> LandmarkMap | None:
+    """Return the rotation that pairs of rows suggest, of which not all need to be right.
+
+    Directions along which the pairs do not correlate are taken for those of one cloud alone.
+
+    Args:
+        left: one cloud.
+        right: the other.
+        rows: k × 2.
+        name: what to call the pairs in the record of what was tried.
+    """
+    first, second = (cloud.latents(rows[:, k]).white for k, cloud in enumerate((left, right)))
+    onto, strength, turned = np.linalg.svd(first.T @ second / max(len(rows), 1))
+    # Of pairs at random the strongest correlation is about twice the root of latents by rows.
+    shared = strength > max(0.3 * float(strength.max()), 3 * np.sqrt(left.rank / max(len(rows), 1)))
+    if not shared.any():
+        return None
+    common = _corrected(left, right, onto[:, shared], turned[shared].T)
+    rotation = _rotation((_known_directions(left), common.left), (_known_directions(right), common.right))
+    return LandmarkMap(rotation, common.rows, common.verified, 1, (("pairs", name, common.verified),))
+
+
+def _corrected(left: Cloud, right: Cloud, onto: FloatArray, turned: FloatArray) -> _Common:
+    """Return directions that are the same, set right by the rows that find each other by them."""
+    landmarks = first_landmarks(left.marginal(onto), right.marginal(turned))
+    rotation = np.eye(onto.shape[1])
     verified, found = landmarks.verified(rotation), mutual_pairs(landmarks.left, landmarks.right, rotation)
     # Components are found with errors, and sometimes two of them mixed.
-    for _ in range(_CORRECTIONS if len(found) > 2 * len(pairs) else 0):
+    for _ in range(_CORRECTIONS):
+        if len(found) <= 2 * len(rotation):
+            break
         again = paired_rotation(landmarks.left.white[found[:, 0]], landmarks.right.white[found[:, 1]])
         share = landmarks.verified(again)
         if share < verified:
@@ -345,7 +376,7 @@ def _common(left: Cloud, right: Cloud, one: Components, other: Components, pairs
         if not better:
             break
     rows = np.stack([landmarks.left_rows[found[:, 0]], landmarks.right_rows[found[:, 1]]], axis=1)
-    return _Common(known, turned @ rotation, verified, rows)
+    return _Common(onto, turned @ rotation, verified, rows)
 
 
 def _rotation(left: tuple[FloatArray, FloatArray], right: tuple[FloatArray, FloatArray]) -> FloatArray:

@@ -5,22 +5,24 @@ Nothing here grows faster than the number of rows (times a slowly growing factor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from keyless.arrays import batches
 from keyless.constraints import Constraints
 from keyless.embedding.factor_model import FactorModel, padded
 from keyless.errors import CONVERGED, Status
 from keyless.joint import link_tables
 from keyless.landmarks.clouds import Cloud, Side
-from keyless.landmarks.components import match_components
+from keyless.landmarks.components import match_by_pairs, match_components
 from keyless.landmarks.mapping import LandmarkMap, confirmed, find_map
 from keyless.landmarks.matching import Candidates, Matched, Permits, find_candidates, limited, match_candidates
-from keyless.landmarks.scores import LargeTable, fit_rows, sampled
+from keyless.landmarks.neighbours import nearest
+from keyless.landmarks.scores import BATCH, LargeTable, fit_rows, sampled
 from keyless.landmarks.testing import Tested, chance_score, tested
 from keyless.likelihood.pairs import largest, pair_places, stranger_odds
 from keyless.progress import Callback, Deadline
@@ -42,6 +44,9 @@ _FALLBACK_ROWS = 1_200
 
 _LEFTOVER_ROUNDS = 10
 """How often rows that are left over look for partners among those left over, where all must have one."""
+
+_SIMILAR = 5_000
+"""Rows whose nearest by columns that both tables have give a first map."""
 
 _ROUNDS = 8
 _ENOUGH = 0.5
@@ -83,6 +88,7 @@ class LargeSearch:
         rank: the most factors there are; None: found from the data.
         strangers: whether rows may have no partner; None: decided from the data.
         constraints: which rows may, must or must not be the same entity.
+        shared: per pair of tables, numbers of columns that measure the same thing.
         null_searches: how often the link is destroyed and searched for.
         seed: of all random numbers.
         callback: called with stage, step, total and objective.
@@ -96,12 +102,14 @@ class LargeSearch:
         rank: int | None = None,
         strangers: bool | None = None,
         constraints: Constraints | None = None,
+        shared: Mapping[tuple[int, int], Sequence[tuple[int, int]]] | None = None,
         null_searches: int = 1,
         seed: int = 0,
         callback: Callback | None = None,
         deadline: Deadline | None = None,
     ) -> None:
         self.tables, self.strangers, self.constraints, self.seed = tuple(tables), strangers, constraints, seed
+        self.shared = {} if shared is None else shared
         self.largest_rank = 40 if rank is None else rank
         self.null_searches, self.callback, self.deadline = null_searches, callback, deadline
         self.rng = np.random.default_rng([seed, 71])
@@ -171,16 +179,21 @@ class LargeSearch:
         return found, joined, (matched, test), nulls
 
     def mapped(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int) -> LandmarkMap:
-        """Find the rotation of the right cloud onto the left one: by components, then landmarks, then a fallback."""
+        """Find the rotation of the right cloud onto the left one.
+
+        By known pairs, components, columns that both tables have, landmarks, and at last by a fallback, until one is
+        found.
+        """
         known = self.known(number)
-        found = None
-        if known is None or len(known) <= left.model.rank:
-            found = match_components(*clouds, rng=self.rng, expired=self.expired)
+        found = None if known is None else match_by_pairs(*clouds, known, name="known pairs")
+        if found is None or not found.found:
+            found = _better(found, match_components(*clouds, rng=self.rng, expired=self.expired))
+        if found is None or not found.found:
+            similar = self.similar(number)
+            found = _better(found, None if similar is None else match_by_pairs(*clouds, similar, name="shared columns"))
         if found is None or not found.found:
             again = find_map(*clouds, known=known, expired=self.expired)
-            tried = again.tried if found is None else found.tried + again.tried
-            found = again if found is None or again.verified >= found.verified else found
-            found = replace(found, tried=tried)
+            found = _better(found, again) or again
         if not found.promising and not self.expired():
             found = self.from_outermost(left, right, clouds, found)
         return found
@@ -309,6 +322,21 @@ class LargeSearch:
         again = find_map(*clouds, known=pairs, agreeing=1, most=1, expired=self.expired)
         return again if again.verified > found.verified else found
 
+    def similar(self, number: int) -> IntArray | None:
+        """Return sampled rows of the reference and the nearest row of a table by the columns that both have."""
+        columns = self.shared.get((0, number))
+        if not columns:
+            return None
+        first, second = self.tables[0], self.tables[number]
+        index, other_index = np.transpose(columns)
+        rows, queries = _seen_scores(first, sampled(len(first), _SIMILAR, self.rng), index)
+        others, points = _seen_scores(second, np.arange(len(second)), other_index)
+        if not len(others):
+            return None
+        near = nearest(points, queries, 1, seed=self.seed)
+        self.evaluations += near.evaluations
+        return np.stack([rows, others[near.points[:, 0]]], axis=1)
+
     def known(self, number: int) -> IntArray | None:
         """Return the known pairs of the reference and a table."""
         return None if self.constraints is None else self.constraints.known.get((0, number))
@@ -357,6 +385,22 @@ class LargeSearch:
         if any(matched.gap > 1e-6 * max(len(matched.permutation), 1) for matched in matches):
             return Status("max_time", "The assignment of ambiguous rows was cut short; its gap is in the choices.")
         return CONVERGED
+
+
+def _better(one: LandmarkMap | None, other: LandmarkMap | None) -> LandmarkMap | None:
+    """Return the map that more held-out rows confirm, with a record of what was tried for both."""
+    if one is None or other is None:
+        return one or other
+    return replace(other if other.verified >= one.verified else one, tried=one.tried + other.tried)
+
+
+def _seen_scores(table: LargeTable, rows: IntArray, columns: IntArray) -> tuple[IntArray, FloatArray]:
+    """Return those of some rows of which all of some columns are seen, and their standard scores."""
+    values, seen = np.empty((len(rows), len(columns)), dtype=np.float32), np.empty(len(rows), dtype=bool)
+    for part in batches(len(rows), BATCH):
+        scores, mask = table.scores(rows[part])
+        values[part], seen[part] = scores[:, columns], mask[:, columns].all(axis=1)
+    return rows[seen], values[seen]
 
 
 def _by_label(rows: IntArray, labels: IntArray) -> list[tuple[int, IntArray]]:

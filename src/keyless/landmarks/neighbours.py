@@ -31,6 +31,8 @@ _QUERIES = 256
 _TRIED = 1_000
 _PROBES = (1, 4, 16, 32, 64, 128, 256)
 _GOOD_RECALL = 0.999
+_CHEAP_PROBES = 16
+"""With so few cells no sampled query may miss its neighbour: looking into more of them costs little."""
 
 _WORTH_A_STAGE = 0.25
 """Looking into few cells first pays where it settles this share of the queries."""
@@ -153,7 +155,7 @@ def _stages(
         found[still] = _distances(points, queries[still], index.search(queries[still], 1)[1][:, 0])
         # By distance, not by name: of points that coincide any will do.
         recall = float((found <= least * (1 + 1e-5)).mean())
-        if recall >= _GOOD_RECALL or probes == choices[-1]:
+        if recall >= (1.0 if probes <= _CHEAP_PROBES else _GOOD_RECALL) or probes == choices[-1]:
             break
         if np.count_nonzero(found[still] <= enough[still]) >= _WORTH_A_STAGE * len(still):
             stages.append(probes)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from keyless.landmarks.clouds import Cloud
+from keyless.landmarks.components import find_components, match_components
 from keyless.landmarks.mapping import find_map
 from keyless.landmarks.matching import Candidates, Matched
 from keyless.landmarks.metric import Metric
@@ -79,12 +80,16 @@ def chance_score(
 ) -> tuple[float, int]:
     """Return the score that the search reaches where there is nothing to find, and the distances looked at.
 
-    The right side's latents are dealt anew to its rows, each by itself, and the search for a map and for each row's
-    likeliest partner is run again.
+    The right side's independent components are dealt anew to its rows, each by itself, which leaves their shapes and
+    with them all that a wrong map could go by. The search for a map and for each row's likeliest partner is run again.
     """
-    destroyed = right.scattered(rng)
+    destroyed = right.scattered(find_components(right, rng=rng).directions, rng)
     found = find_map(left, destroyed, agreeing=1, most=_STARTS, expired=expired)
-    turned = destroyed.turned(found.rotation)
+    by_components = match_components(left, destroyed, rng=rng, expired=expired)
+    if by_components is not None and by_components.verified > found.verified:
+        found = by_components
+    rank = len(found.rotation)
+    left, turned = left.padded(rank), destroyed.padded(rank).turned(found.rotation)
     metric = Metric.between(left.precision, turned.precision)
     means = left.means[sampled(len(left), _SAMPLE, rng)]
     queries, points = metric.queries(means), metric.points(turned.means)
