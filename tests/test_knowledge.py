@@ -120,7 +120,7 @@ def test_a_label_that_several_rows_have_is_refused():
 
 
 def test_a_label_that_is_no_single_value_is_refused():
-    with pytest.raises(InputError, match="known_pairs: must be pairs .* of single values"):
+    with pytest.raises(InputError, match=r"known_pairs: must be pairs .* of single values"):
         read_constraints(two(), known_pairs=[(["a"], 101)])
 
 
