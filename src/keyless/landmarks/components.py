@@ -73,7 +73,9 @@ _VERIFICATIONS = 12
 
 _CORRECTIONS = 5
 _CORRELATED = 0.35
-_MOST_ROWS = 480
+_FEW_ROWS, _MOST_ROWS = 25, 480
+"""Rows at either end of each of the first components, and at all ends of many, over which others must correlate."""
+
 _FEWEST = 5.0
 """How many rows of which each must be paired, in the sum of how surely they are, for correlations to mean anything."""
 
@@ -118,13 +120,13 @@ class Components:
     def cornered(self, size: int) -> tuple[IntArray, IntArray]:
         """Return rows, by their place in `rows`, that are far out along several components at once, and along which.
 
-        A row that is along more than `size` of them comes once for every choice.
+        A row that is along more than `size` of them comes once for every choice, up to two more.
         """
         distance = np.abs(self.values)
-        least = np.sort(np.partition(distance, -size, axis=1)[:, -size])[
-            -min(round(_CORNERS * self.times), len(self.rows))
-        ]
-        outside = distance >= least
+        ranked = np.sort(distance, axis=1)
+        count = min(round(_CORNERS * self.times), len(ranked))
+        least = np.partition(ranked[:, -size], len(ranked) - count)[len(ranked) - count]
+        outside = distance >= np.maximum(least, ranked[:, -min(size + 2, self.count)])[:, None]
         found = [
             (row, *axes)
             for row in np.flatnonzero(outside.sum(axis=1) >= size).tolist()
@@ -295,7 +297,7 @@ def _grown(left: Components, right: Components, pairs: list[Pair]) -> list[Pair]
     """
     while len(pairs) < min(left.count, right.count):
         first, second, sign = (np.array(part) for part in zip(*pairs, strict=True))
-        count = 25 if len(pairs) < _FIRST else max(12, _MOST_ROWS // (2 * len(pairs)))
+        count = _FEW_ROWS if len(pairs) < _FIRST else _MOST_ROWS // (2 * len(pairs))
         rows = left.ends(first, count), right.ends(second, count)
         deviation = np.sqrt(2 * (left.variance[first] + right.variance[second]) + 0.01)
         coupling = _mutual(rows[0][:, first] / deviation, rows[1][:, second] * sign / deviation)

@@ -5,7 +5,7 @@ Nothing here grows faster than the number of rows (times a slowly growing factor
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -179,24 +179,31 @@ class LargeSearch:
         return found, joined, (matched, test), nulls
 
     def mapped(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int) -> LandmarkMap:
-        """Find the rotation of the right cloud onto the left one.
-
-        By known pairs, components, columns that both tables have, landmarks, and at last by a fallback, until one is
-        found.
-        """
-        known = self.known(number)
-        found = None if known is None else match_by_pairs(*clouds, known, name="known pairs")
-        if found is None or not found.found:
-            found = _better(found, match_components(*clouds, rng=self.rng, expired=self.expired))
-        if found is None or not found.found:
-            similar = self.similar(number)
-            found = _better(found, None if similar is None else match_by_pairs(*clouds, similar, name="shared columns"))
-        if found is None or not found.found:
-            again = find_map(*clouds, known=known, expired=self.expired)
-            found = _better(found, again) or again
+        """Find the rotation of the right cloud onto the left one."""
+        attempts = self.attempts(clouds, number)
+        found = next(attempts)
+        for again in attempts if not found.found else ():
+            found = _better(found, again)
+            if found.found:
+                break
         if not found.promising and not self.expired():
             found = self.from_outermost(left, right, clouds, found)
         return found
+
+    def attempts(self, clouds: tuple[Cloud, Cloud], number: int) -> Iterator[LandmarkMap]:
+        """Yield maps by known pairs, components, columns that both tables have, and landmarks, as far as there are."""
+        known = self.known(number)
+        by_known = None if known is None else match_by_pairs(*clouds, known, name="known pairs")
+        if by_known is not None:
+            yield by_known
+        by_components = match_components(*clouds, rng=self.rng, expired=self.expired)
+        if by_components is not None:
+            yield by_components
+        similar = self.similar(number)
+        by_columns = None if similar is None else match_by_pairs(*clouds, similar, name="shared columns")
+        if by_columns is not None:
+            yield by_columns
+        yield find_map(*clouds, known=known, expired=self.expired)
 
     def chance(self, clouds: tuple[Cloud, Cloud]) -> tuple[float, ...]:
         """Return what the search reaches where there is nothing to find."""
@@ -387,10 +394,8 @@ class LargeSearch:
         return CONVERGED
 
 
-def _better(one: LandmarkMap | None, other: LandmarkMap | None) -> LandmarkMap | None:
+def _better(one: LandmarkMap, other: LandmarkMap) -> LandmarkMap:
     """Return the map that more held-out rows confirm, with a record of what was tried for both."""
-    if one is None or other is None:
-        return one or other
     return replace(other if other.verified >= one.verified else one, tried=one.tried + other.tried)
 
 

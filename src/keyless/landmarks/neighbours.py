@@ -30,9 +30,9 @@ _QUERIES = 256
 
 _TRIED = 1_000
 _PROBES = (1, 4, 16, 32, 64, 128, 256)
-_GOOD_RECALL = 0.999
-_CHEAP_PROBES = 16
-"""With so few cells no sampled query may miss its neighbour: looking into more of them costs little."""
+_NEARLY, _GOOD_RECALL = 0.98, 0.999
+"""Recall that looking into fewer cells must have reached, and that looking into enough of them reaches: a sample in
+which by luck nobody misses its neighbour does not follow one in which many do."""
 
 _WORTH_A_STAGE = 0.25
 """Looking into few cells first pays where it settles this share of the queries."""
@@ -148,14 +148,15 @@ def _stages(
     least = _distances(points, queries, truth)
     found = np.full(len(queries), np.inf)
     stages: list[int] = []
+    recall = 0.0
     # All cells are looked into only where there are no more than that: it would be all pairs of rows.
     choices = sorted({min(probes, index.nlist) for probes in _PROBES})
     for probes in choices:
         index.nprobe, still = probes, np.flatnonzero(found > enough)
         found[still] = _distances(points, queries[still], index.search(queries[still], 1)[1][:, 0])
         # By distance, not by name: of points that coincide any will do.
-        recall = float((found <= least * (1 + 1e-5)).mean())
-        if recall >= (1.0 if probes <= _CHEAP_PROBES else _GOOD_RECALL) or probes == choices[-1]:
+        before, recall = recall, float((found <= least * (1 + 1e-5)).mean())
+        if (before >= _NEARLY and recall >= _GOOD_RECALL) or probes == choices[-1]:
             break
         if np.count_nonzero(found[still] <= enough[still]) >= _WORTH_A_STAGE * len(still):
             stages.append(probes)
