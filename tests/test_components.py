@@ -9,7 +9,8 @@ from keyless.errors import InputError
 from keyless.landmarks import components
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.components import find_components, match_by_pairs, match_components
-from keyless.landmarks.mapping import confirmed
+from keyless.landmarks.linking import _better
+from keyless.landmarks.mapping import LandmarkMap, confirmed
 
 DRAWS = {
     "laplace": lambda rng, size: rng.laplace(size=size) / np.sqrt(2),
@@ -142,6 +143,23 @@ def test_unrelated_clouds_have_no_components_in_common(rng, kind, common):
     assert found is None or not found.found
 
 
+def test_when_time_is_up_nothing_is_tried(rng):
+    (left, _, _), (right, _, _) = planted(rng)
+    assert match_components(left, right, rng=rng, expired=lambda: True) is None
+
+
+def test_a_convincing_map_is_better_than_one_that_more_rows_confirm_but_not_enough():
+    """Maps found in different ways need different shares."""
+    pairs = np.empty((0, 2), dtype=np.int64)
+    unsure = LandmarkMap(np.eye(3), pairs, 0.2, 1, (("a", "b", 0.2),))
+    sure = LandmarkMap(np.eye(3), pairs, 0.1, 3, (("c", "d", 0.1),), needed=0.06)
+    for found in (_better(unsure, sure), _better(sure, unsure)):
+        assert found.needed == 0.06
+        assert len(found.tried) == 2
+    assert sure.promising
+    assert not unsure.promising
+
+
 def test_a_single_component_cannot_be_matched(rng):
     cloud, _ = turned_cloud(rng.laplace(size=(3_000, 1)), rng)
     assert match_components(cloud, cloud, rng=rng) is None
@@ -153,7 +171,7 @@ def test_pairs_of_which_not_all_are_right_give_the_map(rng, right_share):
     place = np.argsort(right_rows)[left_rows]
     place = np.where(rng.random(len(place)) < right_share, place, rng.permutation(len(place)))
     pairs = np.stack([np.arange(3_000), place[:3_000]], axis=1)
-    found = match_by_pairs(left, right, pairs, name="told")
+    found = match_by_pairs(left, right, pairs, name="told", rng=rng)
     assert found.found
     assert found.tried[0][:2] == ("pairs", "told")
     rank = 8 + 2 * 6
@@ -164,7 +182,7 @@ def test_pairs_of_which_not_all_are_right_give_the_map(rng, right_share):
 def test_pairs_at_random_give_no_map(rng):
     (left, _, _), (right, _, _) = planted(rng)
     pairs = np.stack([np.arange(2_000), rng.permutation(len(right))[:2_000]], axis=1)
-    found = match_by_pairs(left, right, pairs, name="told")
+    found = match_by_pairs(left, right, pairs, name="told", rng=rng)
     assert found is None or not found.found
 
 
@@ -230,24 +248,54 @@ def test_outermost_rows_are_confirmed_by_what_both_sides_know(rng):
     assert confirmed(*sides) > 0.5
 
 
-def test_columns_that_both_have_lead_where_shapes_do_not(rng):
-    """Gaussian factors, several of them in one table alone: only the three columns that both have tell."""
-    common, own, size = 6, 6, 6_000
+def gaussian_tables(rng, *, size=6_000, common=6, own=6):
+    """Two frames of Gaussian factors, several of each alone, with three columns in common, both in the same order."""
     latents = rng.normal(size=(size, common))
-    order = rng.permutation(size)
     turn = rng.normal(size=(common, 3))
     frames = []
-    for name, rows, width in (("a", np.arange(size), 26), ("b", order, 24)):
-        both = np.concatenate([latents[rows], rng.normal(size=(size, own))], axis=1)
+    for name, width in (("a", 26), ("b", 24)):
+        both = np.concatenate([latents, rng.normal(size=(size, own))], axis=1)
         values = both @ rng.normal(size=(common + own, width))
         values += 0.1 * values.std() * rng.normal(size=values.shape)
-        shared = latents[rows] @ turn
+        shared = latents @ turn
         shared += 0.02 * shared.std() * rng.normal(size=shared.shape)
         columns = [f"{name}{k}" for k in range(width)] + ["x", "y", "z"]
         frames.append(pd.DataFrame(np.concatenate([values, shared], axis=1), columns=columns))
-    links = keyless.link(dict(zip(("t0", "t1"), frames, strict=True)), random_state=0)
+    return frames
+
+
+@pytest.mark.parametrize("selected", [False, True])
+def test_columns_that_both_have_lead_where_shapes_do_not(rng, selected):
+    """Only these tell; also where one table holds those rows only that are large in one of them."""
+    first, second = gaussian_tables(rng)
+    rows = rng.permutation(np.flatnonzero(second["x"] > second["x"].median()) if selected else len(second))
+    links = keyless.link({"t0": first, "t1": second.iloc[rows].reset_index(drop=True)}, random_state=0)
     assert links.evidence.verdict == "linked"
     assert any(start["start"].startswith("shared columns") for start in links.starts)
-    assert np.mean(order[links.permutations["t1"]] == np.arange(size)) > 0.99
+    found = links.permutations["t1"]
+    right = np.count_nonzero(rows[found[found >= 0]] == np.flatnonzero(found >= 0))
+    assert right > 0.99 * len(rows)
+    assert right > 0.99 * np.count_nonzero(found >= 0)
+
+
+def test_columns_that_tables_do_not_have_are_named(rng):
     with pytest.raises(InputError, match="shared: must name numeric columns"):
-        keyless.link(frames, shared=["nothing"])
+        keyless.link(gaussian_tables(rng), shared=["nothing"])
+
+
+def test_own_factors_beside_gaps_and_in_three_tables(rng):
+    common, size = 10, 6_000
+    latents = rng.laplace(size=(size, common))
+    given, orders = [], []
+    for width in (32, 28, 28):
+        order = rng.permutation(size)
+        both = np.concatenate([latents[order], rng.laplace(size=(size, 3))], axis=1)
+        values = both @ rng.normal(size=(common + 3, width))
+        values += 0.1 * values.std() * rng.normal(size=values.shape)
+        values[rng.random(values.shape) < 0.1] = np.nan
+        given.append(values)
+        orders.append(order)
+    links = keyless.link(given, random_state=0)
+    assert links.evidence.verdict == "linked"
+    for name, order in zip(("table1", "table2"), orders[1:], strict=True):
+        assert np.mean(order[links.permutations[name]] == orders[0]) > 0.99

@@ -181,6 +181,18 @@ def test_who_has_found_enough_looks_no_further(rng, monkeypatch):
     assert same.mean() >= 0.999
 
 
+def test_near_twins_are_not_taken_for_each_other(rng, monkeypatch):
+    """What is near enough by far may still be the twin: then all look on until they have found the nearest."""
+    pytest.importorskip("faiss")
+    one = rng.normal(size=(10_000, 10)).astype(np.float32)
+    points = np.concatenate([one, one + 0.05 * rng.normal(size=one.shape).astype(np.float32)])
+    queries = points + 0.01 * rng.normal(size=points.shape).astype(np.float32)
+    monkeypatch.setattr(neighbours, "_ALL_PAIRS", 1)
+    found = nearest(points, queries, 2, enough=np.full(len(queries), 1.0))
+    assert found.recall >= 0.999
+    assert np.mean(found.points[:, 0] == np.arange(len(points))) >= 0.998
+
+
 def test_points_that_coincide_are_as_good_as_each_other(rng, monkeypatch):
     """Else no number of cells would seem enough, and all pairs would be looked at."""
     pytest.importorskip("faiss")

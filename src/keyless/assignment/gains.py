@@ -61,7 +61,8 @@ def best_matching(gains: sparse.csr_array, *, max_time: float | None = None, max
         max_time: seconds after which the best so far is returned, with a gap; None: as long as it takes. What takes
             time in proportion to the number of pairs (components, a first round, the bound) is always done.
         max_steps: columns that the chains of moves may pass, all together, before the rows that are left are placed
-            approximately, with a gap; unlike a time, it always gives the same matching. None: any number.
+            approximately, by as many bids at the most, with a gap; unlike a time, it always gives the same matching.
+            None: any number.
 
     Returns:
         The matching, its gain, and a bound on the gain of any other.
@@ -94,7 +95,7 @@ def best_matching(gains: sparse.csr_array, *, max_time: float | None = None, max
     bound = market.bound()
     if waiting.size:
         step = _STEP * float(np.maximum(market.offers(waiting)[1], 0.0).mean())
-        market.auction(waiting, deadline, step=step)
+        market.auction(waiting, deadline, step=step, bids=steps)
         market.fill()
         bound = min(bound, market.bound())
     gain = market.gain()

@@ -95,21 +95,22 @@ class Market:
             second[block] = np.maximum(np.maximum.reduceat(values, starts), 0.0)
         return places, best, second
 
-    def auction(self, rows: _IntArray, deadline: Deadline, *, step: float = 0.0) -> _IntArray:
+    def auction(self, rows: _IntArray, deadline: Deadline, *, step: float = 0.0, bids: float = np.inf) -> _IntArray:
         """Let all rows bid at once for the column they like best, round by round; at least one round.
 
         The highest bidder gets the column at the price of the second highest, its owner bidding, too. A bid is the
         price at which the next best column is as good, plus `step`. Without a step nothing is lost, but rows that
         fight for too few columns stop raising prices: then the rounds end. With a step each row ends at most so much
-        below what it would gain elsewhere.
+        below what it would gain elsewhere. After so many `bids`, or when time is over, the rounds end as well.
 
         Returns:
             The rows that lost and would still gain somewhere.
         """
         while rows.size:
             before = rows.size
+            bids -= rows.size
             rows = self._bid(rows, step)
-            if deadline.passed or (not step and rows.size > (1 - _WORTH) * before):
+            if deadline.passed or bids <= 0 or (not step and rows.size > (1 - _WORTH) * before):
                 break
         return rows
 

@@ -37,7 +37,7 @@ Pair = tuple[int, int, int]
 """A component of the left cloud, one of the right, and the sign between them."""
 
 _SAMPLE = 40_000
-"""Rows by which components are found."""
+"""Rows by which components are found, and pairs of rows by which a map is."""
 
 _ENDS = 60
 """Rows at either end of every component that are kept."""
@@ -53,7 +53,7 @@ _NEAR = {2: 2.5, 3: 3.0}
 
 _CORNER_SIZES = tuple(_NEAR)
 _NEIGHBOURS = 32
-"""More rows than that at the same place suggest nothing."""
+"""So many rows near the same place are looked at; each suggests the less the more there are."""
 
 _SEEDS = 300
 """How many first pairs of components are tried."""
@@ -216,21 +216,30 @@ def match_components(
     if most < 2:
         return None
     best: tuple[list[Pair], _Common] | None = None
+    checked: list[list[Pair]] = []
+    led: list[Pair] = []
     same, tried = 0, []
     seeds = _interleaved(*(_seeds(one, other, size) for size in _CORNER_SIZES if size <= most))
     for seed in islice(seeds, _SEEDS):
+        if len(checked) == _VERIFICATIONS:
+            break
+        if expired():
+            break
         pairs = _grown(one, other, seed)
         if len(pairs) < min(_FIRST + _SUPPORT, most):
             continue
-        if best is None or not _alike(pairs, best[0]):
+        if not any(_alike(pairs, before) for before in checked):
+            checked.append(pairs)
             common = _corrected(left, right, *_directions(one, other, pairs))
             tried.append(("components", f"{len(pairs)} of {most}", common.verified))
             if best is None or common.verified > best[1].verified:
-                best, same = (pairs, common), 0
-        if _alike(pairs, best[0]):
-            same += 1
-        convincing = same >= _AGREEING and best[1].verified >= _needed(best[0], same)
-        if convincing or len(tried) == _VERIFICATIONS or expired():
+                best, same, led = (pairs, common), 0, []
+        if best is None or not _alike(pairs, best[0]):
+            continue
+        # One row far out along many components suggests many pairs of them: only what is new counts.
+        same += not set(seed) <= set(led)
+        led += seed
+        if same >= _AGREEING and best[1].verified >= _needed(best[0], same):
             break
     if best is None:
         return None
@@ -337,7 +346,9 @@ def _directions(one: Components, other: Components, pairs: list[Pair]) -> tuple[
     return one.directions[:, first], other.directions[:, second] * sign
 
 
-def match_by_pairs(left: Cloud, right: Cloud, rows: IntArray, *, name: str) -> LandmarkMap | None:
+def match_by_pairs(
+    left: Cloud, right: Cloud, rows: IntArray, *, name: str, rng: np.random.Generator
+) -> LandmarkMap | None:
     """Return the rotation that pairs of rows suggest, of which not all need to be right.
 
     Directions along which the pairs do not correlate are taken for those of one cloud alone.
@@ -347,8 +358,10 @@ def match_by_pairs(left: Cloud, right: Cloud, rows: IntArray, *, name: str) -> L
         right: the other.
         rows: k × 2.
         name: what to call the pairs in the record of what was tried.
+        rng: draws the pairs that are used, of very many.
     """
-    first, second = (cloud.latents(rows[:, k]).white for k, cloud in enumerate((left, right)))
+    rows = rows[sampled(len(rows), _SAMPLE, rng)]
+    first, second = (cloud.means[rows[:, k]] @ cloud.whitening for k, cloud in enumerate((left, right)))
     onto, strength, turned = np.linalg.svd(first.T @ second / max(len(rows), 1))
     # Of pairs at random the strongest correlation is about twice the root of latents by rows.
     shared = strength > max(0.3 * float(strength.max()), 3 * np.sqrt(left.rank / max(len(rows), 1)))
@@ -366,9 +379,11 @@ def _corrected(left: Cloud, right: Cloud, onto: FloatArray, turned: FloatArray) 
     verified, found = landmarks.verified(rotation), mutual_pairs(landmarks.left, landmarks.right, rotation)
     # Components are found with errors, and sometimes two of them mixed.
     for _ in range(_CORRECTIONS):
-        if len(found) <= 2 * len(rotation):
+        # Those held out have no part in it.
+        fitting = found[(found < landmarks.count).any(axis=1)]
+        if len(fitting) <= 2 * len(rotation):
             break
-        again = paired_rotation(landmarks.left.white[found[:, 0]], landmarks.right.white[found[:, 1]])
+        again = paired_rotation(landmarks.left.white[fitting[:, 0]], landmarks.right.white[fitting[:, 1]])
         share = landmarks.verified(again)
         if share < verified:
             break

@@ -15,6 +15,7 @@ import numpy as np
 from keyless.arrays import batches
 from keyless.constraints import Constraints
 from keyless.embedding.factor_model import FactorModel, padded
+from keyless.embedding.scales import Scale
 from keyless.errors import CONVERGED, Status
 from keyless.joint import link_tables
 from keyless.landmarks.clouds import Cloud, Side
@@ -88,7 +89,7 @@ class LargeSearch:
         rank: the most factors there are; None: found from the data.
         strangers: whether rows may have no partner; None: decided from the data.
         constraints: which rows may, must or must not be the same entity.
-        shared: per pair of tables, numbers of columns that measure the same thing.
+        shared: numbers of columns that measure the same thing, per pair of tables; those with the reference are used.
         null_searches: how often the link is destroyed and searched for.
         seed: of all random numbers.
         callback: called with stage, step, total and objective.
@@ -110,7 +111,7 @@ class LargeSearch:
     ) -> None:
         self.tables, self.strangers, self.constraints, self.seed = tuple(tables), strangers, constraints, seed
         self.shared = {} if shared is None else shared
-        self.largest_rank = 40 if rank is None else rank
+        self.rank_given, self.largest_rank = rank is not None, 40 if rank is None else rank
         self.null_searches, self.callback, self.deadline = null_searches, callback, deadline
         self.rng = np.random.default_rng([seed, 71])
         self.evaluations, self.recall = 0, 1.0
@@ -135,7 +136,7 @@ class LargeSearch:
             chance.append(nulls)
             self.report("joins", number, len(self.tables) - 1, float(landmarks.verified))
         if len(self.tables) > 2:
-            found = [self.again(joined, number, before) for number, before in enumerate(found, start=1)]
+            found = [self.again(joined, number, *each) for number, each in enumerate(zip(found, maps, strict=True), 1)]
         matches = tuple(matched for matched, _ in found)
         return LargeLink(
             matches,
@@ -173,7 +174,7 @@ class LargeSearch:
         if found.promising and not found.found:
             # Factors that only one table has spoil the map but not the model, which then finds the other rows.
             found = replace(found, verified=max(found.verified, confirmed(*clouds)))
-        matched, test = self.matches(left, right, clouds, number, rounds=_LEFTOVER_ROUNDS if found.found else 0)
+        matched, test = self.matches(left, right, clouds, number, found)
         model = left.model.joined(right.model)
         joined = Side((*left.tables, *right.tables), (*left.rows, matched.permutation), model)
         return found, joined, (matched, test), nulls
@@ -182,10 +183,11 @@ class LargeSearch:
         """Find the rotation of the right cloud onto the left one."""
         attempts = self.attempts(clouds, number)
         found = next(attempts)
-        for again in attempts if not found.found else ():
-            found = _better(found, again)
-            if found.found:
+        while not found.found and not self.expired():
+            again = next(attempts, None)
+            if again is None:
                 break
+            found = _better(found, again)
         if not found.promising and not self.expired():
             found = self.from_outermost(left, right, clouds, found)
         return found
@@ -193,14 +195,14 @@ class LargeSearch:
     def attempts(self, clouds: tuple[Cloud, Cloud], number: int) -> Iterator[LandmarkMap]:
         """Yield maps by known pairs, components, columns that both tables have, and landmarks, as far as there are."""
         known = self.known(number)
-        by_known = None if known is None else match_by_pairs(*clouds, known, name="known pairs")
+        by_known = None if known is None else match_by_pairs(*clouds, known, name="known pairs", rng=self.rng)
         if by_known is not None:
             yield by_known
         by_components = match_components(*clouds, rng=self.rng, expired=self.expired)
         if by_components is not None:
             yield by_components
         similar = self.similar(number)
-        by_columns = None if similar is None else match_by_pairs(*clouds, similar, name="shared columns")
+        by_columns = None if similar is None else match_by_pairs(*clouds, similar, name="shared columns", rng=self.rng)
         if by_columns is not None:
             yield by_columns
         yield find_map(*clouds, known=known, expired=self.expired)
@@ -238,7 +240,10 @@ class LargeSearch:
             return left, right, 0.0
         (first, seen), (second, seen_too) = left.scores(pairs[:, 0]), right.scores(pairs[:, 1])
         values, mask = np.concatenate([first, second], axis=1), np.concatenate([seen, seen_too], axis=1)
-        rank = min(left.model.rank + 5, self.largest_rank)
+        # Tables with factors of their own have more of them together than either has.
+        rank = min(
+            left.model.rank + 5, self.largest_rank if self.rank_given else max(self.largest_rank, left.model.rank)
+        )
         model = fit_rows(values, mask, rank=rank, start=left.model.joined(right.model))
         width = first.shape[1]
         left, right = (
@@ -247,7 +252,9 @@ class LargeSearch:
         )
         return left, right, len(pairs) / len(rows)
 
-    def again(self, joined: Side, number: int, before: tuple[Matched, Tested]) -> tuple[Matched, Tested]:
+    def again(
+        self, joined: Side, number: int, before: tuple[Matched, Tested], found: LandmarkMap
+    ) -> tuple[Matched, Tested]:
         """Match one table anew against all the others joined."""
         edges = np.cumsum([0, *(table.values.shape[1] for table in joined.tables)])
         own = slice(edges[number], edges[number + 1])
@@ -261,7 +268,7 @@ class LargeSearch:
         right = Side.alone(joined.tables[number], joined.model.columns(own))
         if self.expired():
             return before
-        return self.matches(left, right, (left.cloud(), right.cloud()), number)
+        return self.matches(left, right, (left.cloud(), right.cloud()), number, found)
 
     def matches(
         self,
@@ -269,16 +276,15 @@ class LargeSearch:
         right: Side,
         clouds: tuple[Cloud, Cloud],
         number: int,
-        *,
-        rounds: int = _LEFTOVER_ROUNDS,
+        way: LandmarkMap,
     ) -> tuple[Matched, Tested]:
-        """Match all rows of two sides; those left over look for each other again, for so many rounds at the most."""
+        """Match all rows of two sides; where the map is convincing, those left over look for each other again."""
         known, permits = self.known(number), self.permits(left, number)
         match = partial(match_candidates, strangers=self.strangers, permits=permits, known=known)
         found = self.candidates(left, right, clouds, parts=self.parts(number), further=True)
         self.report("candidates", number, len(self.tables) - 1, found.ratios.nnz / max(len(left), 1))
         matched = match(found, max_time=self.remaining())
-        for _ in range(rounds):
+        for _ in range(_LEFTOVER_ROUNDS if way.found else 0):
             rows = np.flatnonzero(matched.permutation < 0)
             columns = np.setdiff1d(np.arange(len(right)), matched.permutation)
             if not (len(rows) and len(columns)) or self.expired() or (matched.strangers and len(columns) == len(right)):
@@ -324,25 +330,34 @@ class LargeSearch:
         self.fallbacks.append("joint search of the outermost rows")
         pairs = np.stack([rows[0], np.where(small.permutations[0] >= 0, rows[1][small.permutations[0]], -1)], axis=1)
         pairs = pairs[pairs[:, 1] >= 0]
-        if len(pairs) <= left.model.rank:
-            return found
-        again = find_map(*clouds, known=pairs, agreeing=1, most=1, expired=self.expired)
-        return again if again.verified > found.verified else found
+        again = match_by_pairs(*clouds, pairs, name="joint search", rng=self.rng)
+        return found if again is None else _better(found, again)
 
     def similar(self, number: int) -> IntArray | None:
-        """Return sampled rows of the reference and the nearest row of a table by the columns that both have."""
+        """Return rows of the reference and of a table, k × 2, that are near by columns that both have.
+
+        Some rows of the smaller table, and for each of them the nearest of the larger.
+        """
         columns = self.shared.get((0, number))
         if not columns:
             return None
-        first, second = self.tables[0], self.tables[number]
-        index, other_index = np.transpose(columns)
-        rows, queries = _seen_scores(first, sampled(len(first), _SIMILAR, self.rng), index)
-        others, points = _seen_scores(second, np.arange(len(second)), other_index)
-        if not len(others):
+        tables = self.tables[0], self.tables[number]
+        small = int(len(tables[1]) < len(tables[0]))
+        rows = [np.arange(len(table)) for table in tables]
+        rows[small] = sampled(len(tables[small]), _SIMILAR, self.rng)
+        # Both on the scale of the reference: a table of other rows has another centre.
+        scales = [tables[0].scales[column] for column, _ in columns]
+        seen = [
+            _seen_values(table, index, [pair[k] for pair in columns], scales)
+            for k, (table, index) in enumerate(zip(tables, rows, strict=True))
+        ]
+        (few, queries), (many, points) = seen[small], seen[1 - small]
+        if not (len(few) and len(many)):
             return None
         near = nearest(points, queries, 1, seed=self.seed)
         self.evaluations += near.evaluations
-        return np.stack([rows, others[near.points[:, 0]]], axis=1)
+        pairs = few, many[near.points[:, 0]]
+        return np.stack(pairs[::-1] if small else pairs, axis=1)
 
     def known(self, number: int) -> IntArray | None:
         """Return the known pairs of the reference and a table."""
@@ -390,21 +405,30 @@ class LargeSearch:
                 "entities or share too little; add columns or known pairs.",
             )
         if any(matched.gap > 1e-6 * max(len(matched.permutation), 1) for matched in matches):
-            return Status("max_time", "The assignment of ambiguous rows was cut short; its gap is in the choices.")
+            return Status(
+                "max_iter",
+                "So many rows are alike that they were assigned approximately; the gap to the best is in the choices.",
+            )
         return CONVERGED
 
 
 def _better(one: LandmarkMap, other: LandmarkMap) -> LandmarkMap:
     """Return the map that more held-out rows confirm, with a record of what was tried for both."""
-    return replace(other if other.verified >= one.verified else one, tried=one.tried + other.tried)
+    best = max(one, other, key=lambda found: (found.found, found.verified))
+    return replace(best, tried=one.tried + other.tried)
 
 
-def _seen_scores(table: LargeTable, rows: IntArray, columns: IntArray) -> tuple[IntArray, FloatArray]:
-    """Return those of some rows of which all of some columns are seen, and their standard scores."""
+def _seen_values(
+    table: LargeTable, rows: IntArray, columns: Sequence[int], scales: Sequence[Scale]
+) -> tuple[IntArray, FloatArray]:
+    """Return those of some rows of which all of some columns are seen, and their values on given scales."""
     values, seen = np.empty((len(rows), len(columns)), dtype=np.float32), np.empty(len(rows), dtype=bool)
     for part in batches(len(rows), BATCH):
-        scores, mask = table.scores(rows[part])
-        values[part], seen[part] = scores[:, columns], mask[:, columns].all(axis=1)
+        some = np.asarray(table.values[rows[part]], dtype=np.float64)[:, columns]
+        mask = np.asarray(table.mask[rows[part]])[:, columns]
+        for k, scale in enumerate(scales):
+            values[part, k] = scale.apply(np.where(mask[:, k], some[:, k], scale.centre))
+        seen[part] = mask.all(axis=1)
     return rows[seen], values[seen]
 
 

@@ -33,7 +33,8 @@ VERIFIED = 0.25
 
 _PAIRS = 25_000_000
 _MOST_UNEQUAL = 50.0
-"""Of a table so many times larger, at the most, as many times more rows are taken, and fewer of both: so many pairs."""
+"""Of a table so many times larger, at the most, as many times more rows are compared, and fewer of both: so many
+pairs."""
 
 _SHARED = 0.5
 """Precision, beside the prior's 1, that both sides together must have of a direction for it to count as shared."""
@@ -109,7 +110,7 @@ class LandmarkMap:
     @property
     def promising(self) -> bool:
         """Whether so many did that a model of those that are sure may find the others."""
-        return self.verified >= _PROMISING and len(self.pairs) > 2 * len(self.rotation)
+        return self.found or (self.verified >= _PROMISING and len(self.pairs) > 2 * len(self.rotation))
 
 
 def mutual_pairs(left: Latents, right: Latents, rotation: FloatArray) -> IntArray:
@@ -216,7 +217,7 @@ def _landmark_sets(left: Cloud, right: Cloud) -> Iterator[LandmarkSet]:
     for name, skip in (("outermost", 0), ("further in", _LANDMARKS), ("further in still", 4 * _LANDMARKS)):
         size = min(smaller - skip, _LANDMARKS + _HELD_OUT, most)
         count = min(_LANDMARKS, max(size // 3, 1))
-        if skip and count < _LANDMARKS // 2:
+        if skip and smaller - skip < 3 * (_LANDMARKS // 2):
             return
         rows = [
             cloud.outermost(round(size * times), skip=round(skip * times))

@@ -50,8 +50,9 @@ class Metric:
         values, vectors = np.linalg.eigh(np.linalg.inv(identity + right) - both)
         # Along directions that the left side knows nothing of, partners are as near as anybody.
         used = values > 1e-12
-        root = np.where(used, np.sqrt(np.where(used, values, 1.0)), 0.0)
-        inverse = np.where(used, 1.0 / np.where(used, root, 1.0), 0.0)
+        used[-1] = True
+        vectors, root = vectors[:, used], np.sqrt(np.maximum(values[used], 0.0))
+        inverse = np.divide(1.0, root, out=np.zeros_like(root), where=root > 1e-6)
         own, other = identity + left, identity + right
         to_queries = own @ both @ (vectors * inverse)
         rest = own @ (np.linalg.inv(own) - both) @ own

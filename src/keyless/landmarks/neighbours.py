@@ -130,11 +130,11 @@ def _by_cells(points: FloatArray, queries: FloatArray, count: int, enough: Any, 
         index.add(points[part])
     tried = rng.choice(len(queries), min(_TRIED, len(queries)), replace=False)
     truth = _all_pairs(points, queries[tried], 1)[:, 0]
-    stages, recall = _stages(index, points, queries[tried], truth, enough[tried])
+    stages, recall, settles = _stages(index, points, queries[tried], truth, enough[tried])
     faiss.cvar.indexIVF_stats.reset()
     found = np.empty((len(queries), count), dtype=np.int64)
     for part in batches(len(queries), 16 * _SHARD):
-        found[part] = _in_stages(index, queries[part], count, stages, enough[part])
+        found[part] = _in_stages(index, queries[part], count, stages, enough[part] if settles else None)
     looked = int(faiss.cvar.indexIVF_stats.ndis)
     training = len(trained) * cells * int(index.cp.niter)
     sorting = cells * (len(points) + len(stages) * len(queries))
@@ -143,30 +143,41 @@ def _by_cells(points: FloatArray, queries: FloatArray, count: int, enough: Any, 
 
 def _stages(
     index: Any, points: FloatArray, queries: FloatArray, truth: IntArray, enough: Any
-) -> tuple[list[int], float]:
-    """Return how many cells to look into, stage after stage, and the recall that was seen."""
+) -> tuple[list[int], float, bool]:
+    """Return how many cells to look into, stage after stage, the recall that was seen, and whether to trust `enough`.
+
+    It is not to be trusted where points come in near twins: then a point near enough may not be the nearest.
+    """
     least = _distances(points, queries, truth)
     found = np.full(len(queries), np.inf)
     stages: list[int] = []
-    recall = 0.0
+    recall, settles = 0.0, True
     # All cells are looked into only where there are no more than that: it would be all pairs of rows.
     choices = sorted({min(probes, index.nlist) for probes in _PROBES})
     for probes in choices:
-        index.nprobe, still = probes, np.flatnonzero(found > enough)
+        still = np.flatnonzero(found > enough) if settles else np.arange(len(queries))
+        if not len(still):
+            break
+        index.nprobe = probes
         found[still] = _distances(points, queries[still], index.search(queries[still], 1)[1][:, 0])
         # By distance, not by name: of points that coincide any will do.
-        before, recall = recall, float((found <= least * (1 + 1e-5)).mean())
+        nearest_found = found <= least * (1 + 1e-5)
+        before, recall = recall, float(nearest_found.mean())
+        settled = found <= enough
+        if settles and settled.any() and nearest_found[settled].mean() < _GOOD_RECALL:
+            settles, stages = False, []
         if (before >= _NEARLY and recall >= _GOOD_RECALL) or probes == choices[-1]:
             break
-        if np.count_nonzero(found[still] <= enough[still]) >= _WORTH_A_STAGE * len(still):
+        if settles and np.count_nonzero(settled[still]) >= _WORTH_A_STAGE * len(still):
             stages.append(probes)
-    return [*stages, probes], recall
+    return [*stages, probes], recall, settles
 
 
-def _in_stages(index: Any, queries: FloatArray, count: int, stages: list[int], enough: Any) -> IntArray:
+def _in_stages(index: Any, queries: FloatArray, count: int, stages: list[int], enough: Any | None) -> IntArray:
     found = np.empty((len(queries), count), dtype=np.int64)
     still = np.arange(len(queries))
     for index.nprobe in stages:
         distance, found[still] = index.search(queries[still], count)
-        still = still[distance[:, 0] > enough[still]]
+        if enough is not None:
+            still = still[distance[:, 0] > enough[still]]
     return found

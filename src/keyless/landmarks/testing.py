@@ -85,7 +85,7 @@ def chance_score(
     """
     destroyed = right.scattered(find_components(right, rng=rng).directions, rng)
     found = find_map(left, destroyed, agreeing=1, most=_STARTS, expired=expired)
-    by_components = match_components(left, destroyed, rng=rng, expired=expired)
+    by_components = None if expired() else match_components(left, destroyed, rng=rng, expired=expired)
     if by_components is not None and by_components.verified > found.verified:
         found = by_components
     rank = len(found.rotation)
