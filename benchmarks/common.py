@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-PACKAGES = ("keyless", "numpy", "scipy", "scikit-learn", "POT")
+PACKAGES = ("keyless", "numpy", "scipy", "scikit-learn", "POT", "faiss-cpu")
 
 
 def one_thread() -> None:
