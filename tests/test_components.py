@@ -8,7 +8,7 @@ import keyless
 from keyless.errors import InputError
 from keyless.landmarks import components
 from keyless.landmarks.clouds import Cloud
-from keyless.landmarks.components import find_components, match_by_pairs, match_components
+from keyless.landmarks.components import find_components, independent_directions, match_by_pairs, match_components
 from keyless.landmarks.linking import _better
 from keyless.landmarks.mapping import LandmarkMap, confirmed
 
@@ -188,7 +188,7 @@ def test_pairs_at_random_give_no_map(rng):
 
 def test_what_is_dealt_anew_keeps_its_shape_and_loses_its_rows(rng):
     cloud, _ = turned_cloud(rng.exponential(size=(5_000, 4)) - 1, rng)
-    directions = find_components(cloud, rng=rng).directions
+    directions = independent_directions(cloud, rng)
     dealt = cloud.scattered(directions, rng)
     turn = cloud.whitening @ directions
     before, after = cloud.means @ turn, dealt.means @ turn

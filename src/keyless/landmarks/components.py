@@ -28,7 +28,7 @@ from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.mapping import VERIFIED, LandmarkMap, first_landmarks, mutual_pairs
 from keyless.landmarks.scores import BATCH, sampled
 
-__all__ = ["Components", "find_components", "match_by_pairs", "match_components"]
+__all__ = ["Components", "find_components", "independent_directions", "match_by_pairs", "match_components"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -144,15 +144,25 @@ def find_components(cloud: Cloud, *, other: int | None = None, rng: np.random.Ge
         other: how many rows the cloud to be compared with has; None: as many.
         rng: draws the rows that components are found by.
     """
-    white, used = cloud.whitening, _known_directions(cloud)
-    sample = cloud.means[sampled(len(cloud), _SAMPLE, rng)].astype(np.float64) @ white @ used
-    directions = used @ _unmixing(sample)
-    turn = white @ directions
+    directions = independent_directions(cloud, rng)
+    turn = cloud.whitening @ directions
     unknown = np.linalg.inv(np.eye(cloud.rank) + cloud.precision)
     # More of the larger, fewer of the smaller, so that the pairs to be looked at are as many as between equals.
     times = float(np.sqrt(np.clip(len(cloud) / (other or len(cloud)), 1 / _UNEQUAL, _UNEQUAL)))
     rows, far = _far_out(cloud, turn, round(_ENDS * max(times, 1.0)), round(_CORNERS * times))
     return Components(directions, rows, far, np.einsum("ak,ab,bk->k", turn, unknown, turn), times)
+
+
+def independent_directions(cloud: Cloud, rng: np.random.Generator) -> FloatArray:
+    """Return orthonormal directions, as columns, along which a cloud's latents are as independent as can be.
+
+    Args:
+        cloud: the rows.
+        rng: draws those they are found by.
+    """
+    used = _known_directions(cloud)
+    sample = cloud.means[sampled(len(cloud), _SAMPLE, rng)].astype(np.float64) @ cloud.whitening @ used
+    return np.asarray(used @ _unmixing(sample))
 
 
 def _known_directions(cloud: Cloud) -> FloatArray:
@@ -221,9 +231,7 @@ def match_components(
     same, tried = 0, []
     seeds = _interleaved(*(_seeds(one, other, size) for size in _CORNER_SIZES if size <= most))
     for seed in islice(seeds, _SEEDS):
-        if len(checked) == _VERIFICATIONS:
-            break
-        if expired():
+        if len(checked) == _VERIFICATIONS or expired():
             break
         pairs = _grown(one, other, seed)
         if len(pairs) < min(_FIRST + _SUPPORT, most):

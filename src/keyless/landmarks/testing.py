@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keyless.landmarks.clouds import Cloud
-from keyless.landmarks.components import find_components, match_components
+from keyless.landmarks.components import independent_directions, match_components
 from keyless.landmarks.mapping import find_map
 from keyless.landmarks.matching import Candidates, Matched
 from keyless.landmarks.metric import Metric
@@ -83,7 +83,7 @@ def chance_score(
     The right side's independent components are dealt anew to its rows, each by itself, which leaves their shapes and
     with them all that a wrong map could go by. The search for a map and for each row's likeliest partner is run again.
     """
-    destroyed = right.scattered(find_components(right, rng=rng).directions, rng)
+    destroyed = right.scattered(independent_directions(right, rng), rng)
     found = find_map(left, destroyed, agreeing=1, most=_STARTS, expired=expired)
     by_components = None if expired() else match_components(left, destroyed, rng=rng, expired=expired)
     if by_components is not None and by_components.verified > found.verified:
