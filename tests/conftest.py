@@ -14,9 +14,9 @@ import pytest
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
-from keyless.embedding.factor_model import FactorModel
-from keyless.embedding.joint_model import JointModel
-from keyless.embedding.scales import scale_table
+from keyless.model.factor_model import FactorModel
+from keyless.model.joint_model import JointModel
+from keyless.model.scales import scale_table
 from keyless.errors import CONVERGED
 from keyless.evidence import Evidence, Verdict
 from keyless.likelihood.pairs import pair_log_ratio

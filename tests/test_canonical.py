@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from keyless.embedding.factors import whitened
+from keyless.model.factors import whitened
 from keyless.likelihood.canonical import (
     MAX_CORRELATION,
     CanonicalModel,

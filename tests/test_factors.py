@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keyless.embedding.factors import Factors, diffusion_factors, principal_factors, standardise, whitened
+from keyless.model.factors import Factors, diffusion_factors, principal_factors, standardise, whitened
 from keyless.errors import InputError
 
 

@@ -14,7 +14,7 @@ from scipy import sparse
 
 import keyless
 from keyless.constraints import Constraints
-from keyless.embedding.factor_model import Information
+from keyless.model.factor_model import Information
 from keyless.errors import InputError
 from keyless.evidence import allowed_counts
 from keyless.landmarks import neighbours

@@ -13,10 +13,10 @@ import pytest
 from scipy import sparse
 
 import keyless
-from keyless.embedding import joint_model
-from keyless.embedding.factor_model import FactorModel, information, posterior
-from keyless.embedding.joint_model import JointModel
-from keyless.embedding.scales import scale_table
+from keyless.model import joint_model
+from keyless.model.factor_model import FactorModel, information, posterior
+from keyless.model.joint_model import JointModel
+from keyless.model.scales import scale_table
 from keyless.errors import CONVERGED, InputError
 from keyless.evidence import Evidence
 from keyless.likelihood import placing

@@ -19,7 +19,7 @@ from keyless.alignment import (
     whiten,
 )
 from keyless.alignment.latents import signature_cost, signatures
-from keyless.embedding import Information
+from keyless.model import Information
 from keyless.likelihood import couple
 
 

@@ -12,9 +12,9 @@ from scipy.stats import multivariate_normal
 
 import keyless
 from keyless.datasets import make_shuffled_tables
-from keyless.embedding.factor_model import FactorModel
-from keyless.embedding.joint_model import JointModel
-from keyless.embedding.scales import scale_table
+from keyless.model.factor_model import FactorModel
+from keyless.model.joint_model import JointModel
+from keyless.model.scales import scale_table
 from keyless.errors import CONVERGED, InputError
 from keyless.evidence import Evidence
 from keyless.links import Links, TableLink

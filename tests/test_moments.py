@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from keyless.embedding import factor_model
-from keyless.embedding.factor_model import model_from_directions
-from keyless.embedding.moments import Moments, fit_moments
+from keyless.model import factor_model
+from keyless.model.factor_model import model_from_directions
+from keyless.model.moments import Moments, fit_moments
 
 
 def table(rng, rows=300, *, rank=3, columns=12, noise=0.3):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from keyless.embedding import FactorModel, Information, information
+from keyless.model import FactorModel, Information, information
 from keyless.likelihood import (
     FORBIDDEN,
     approximate_log_ratio,

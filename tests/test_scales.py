@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from keyless.embedding.scales import Scale, choose_scale, scale_table
+from keyless.model.scales import Scale, choose_scale, scale_table
 from keyless.errors import InputError
 
 KINDS = ["identity", "log", "sqrt", "rank"]

@@ -8,7 +8,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from keyless.datasets import make_shuffled_tables
-from keyless.embedding.factors import principal_factors
+from keyless.model.factors import principal_factors
 from keyless.errors import InputError
 from keyless.likelihood.canonical import Candidate, Matcher, cross_covariance
 from keyless.progress import Deadline

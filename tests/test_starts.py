@@ -10,7 +10,7 @@ from keyless.alignment.starts import (
     signature_cost,
     signatures,
 )
-from keyless.embedding.factors import principal_factors
+from keyless.model.factors import principal_factors
 
 
 def rotation(rng, size):

@@ -103,9 +103,9 @@ def cells(anndata):
 
 
 def links_of(first, second, permutation, **options):
-    from keyless.embedding.factor_model import FactorModel
-    from keyless.embedding.joint_model import JointModel
-    from keyless.embedding.scales import scale_table
+    from keyless.model.factor_model import FactorModel
+    from keyless.model.joint_model import JointModel
+    from keyless.model.scales import scale_table
     from keyless.errors import CONVERGED
     from keyless.evidence import Evidence
     from keyless.links import Links, TableLink

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import keyless
-from keyless.embedding.factor_model import FactorModel
-from keyless.embedding.joint_model import JointModel
-from keyless.embedding.scales import scale_table
+from keyless.model.factor_model import FactorModel
+from keyless.model.joint_model import JointModel
+from keyless.model.scales import scale_table
 from keyless.errors import CONVERGED
 from keyless.evidence import Evidence
 from keyless.links import Links, TableLink

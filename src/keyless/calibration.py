@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from keyless.constraints import Constraints
-from keyless.embedding.factors import whitened
+from keyless.model.factors import whitened
 from keyless.joint import JointLink
 from keyless.joint.simulation import Simulation
 from keyless.likelihood.canonical import Matcher, cross_covariance, fit_model, hardened

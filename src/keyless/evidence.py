@@ -17,7 +17,7 @@ import numpy as np
 
 from keyless.arrays import check_count
 from keyless.constraints import Constraints
-from keyless.embedding.factors import Factors, whitened
+from keyless.model.factors import Factors, whitened
 from keyless.errors import InputError
 from keyless.joint import JointLink
 from keyless.joint.chance import chance_scores

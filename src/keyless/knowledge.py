@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.special import logsumexp
 
 from keyless.constraints import Constraints
-from keyless.embedding.scales import choose_scale
+from keyless.model.scales import choose_scale
 from keyless.errors import InputError
 from keyless.tables import Table
 from keyless.transport import sinkhorn

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from keyless.embedding.scales import ScaleName
+from keyless.model.scales import ScaleName
 from keyless.links import Links
 from keyless.progress import Callback
 from keyless.search import SearchOptions

@@ -22,9 +22,9 @@ from scipy import sparse
 
 from keyless.archive import read_archive, write_archive
 from keyless.arrays import check_count
-from keyless.embedding.factor_model import FactorModel
-from keyless.embedding.joint_model import JointModel
-from keyless.embedding.scales import Scale
+from keyless.model.factor_model import FactorModel
+from keyless.model.joint_model import JointModel
+from keyless.model.scales import Scale
 from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, overall
 from keyless.likelihood.placing import likeliest

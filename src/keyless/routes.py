@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.embedding.factor_model import FactorModel
+from keyless.model.factor_model import FactorModel
 from keyless.errors import Status
 from keyless.evidence import Evidence
 from keyless.joint.matching import match

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from keyless.arrays import check_count, check_positive
-from keyless.embedding.scales import ScaleName
+from keyless.model.scales import ScaleName
 from keyless.errors import InputError
 from keyless.progress import Callback
 from keyless.search import SearchOptions

@@ -14,9 +14,9 @@ import numpy as np
 import keyless
 from keyless.calibration import Calibration, calibrate, calibrate_joint, match_probabilities
 from keyless.checkpoints import Checkpoints, fingerprint
-from keyless.embedding.factor_model import FactorModel, fit, information, initial_model, posterior
-from keyless.embedding.joint_model import JointModel
-from keyless.embedding.scales import Scale, ScaleName, scale_table
+from keyless.model.factor_model import FactorModel, fit, information, initial_model, posterior
+from keyless.model.joint_model import JointModel
+from keyless.model.scales import Scale, ScaleName, scale_table
 from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, allowed_counts, judge, judge_joint, judge_large
 from keyless.joint import JointLink, link_tables

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keyless.embedding.factor_model import Information, posterior
+from keyless.model.factor_model import Information, posterior
 from keyless.likelihood.pairs import approximate_log_ratio, couple, forbid
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.embedding.factors import Factors
+from keyless.model.factors import Factors
 
 __all__ = [
     "SIGNATURE_KINDS",

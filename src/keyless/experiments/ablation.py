@@ -16,8 +16,8 @@ from sklearn.datasets import load_breast_cancer
 
 from keyless.alignment import Latents, anneal, procrustes, settle, signature_starts
 from keyless.datasets import ShuffledTables
-from keyless.embedding import fit_table, information, padded
-from keyless.embedding.scales import scale_table
+from keyless.model import fit_table, information, padded
+from keyless.model.scales import scale_table
 from keyless.experiments.base import Experiment, Outcome, Run
 from keyless.experiments.drawing import bars, finish, legend, panels
 from keyless.experiments.synthetic import draw, oracle_wrong

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
 from keyless.completion import SoftImpute
-from keyless.embedding import fit_table, information
-from keyless.embedding.scales import scale_table
+from keyless.model import fit_table, information
+from keyless.model.scales import scale_table
 from keyless.experiments.base import Experiment, Outcome, Run
 from keyless.experiments.drawing import bars, finish, legend, panels
 from keyless.experiments.synthetic import match_informed

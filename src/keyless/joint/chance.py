@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keyless.constraints import Constraints
-from keyless.embedding.factor_model import fit, initial_model
+from keyless.model.factor_model import fit, initial_model
 from keyless.joint.clusters import Cluster, Collection, refine, stack
 from keyless.joint.held_out import held_out_log_ratios, held_out_score
 from keyless.progress import Callback, Deadline, is_late

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keyless.constraints import Constraints
-from keyless.embedding.factor_model import FactorModel, Information, fit, information, posterior
+from keyless.model.factor_model import FactorModel, Information, fit, information, posterior
 from keyless.joint.knowledge import Knowledge
 from keyless.joint.matching import Match, match
 from keyless.likelihood.pairs import exact_log_ratio, expected_log_ratio, pair_log_ratio

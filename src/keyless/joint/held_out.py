@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.embedding.factor_model import fit, information, initial_model, posterior
+from keyless.model.factor_model import fit, information, initial_model, posterior
 from keyless.joint.clusters import Cluster, Collection, rest_and_own, stack
 from keyless.likelihood.pairs import pair_log_ratio
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from keyless.arrays import Array, as_matrix, to_numpy
 from keyless.constraints import Constraints
-from keyless.embedding.factor_model import FactorModel, fit_table
+from keyless.model.factor_model import FactorModel, fit_table
 from keyless.errors import CONVERGED, InputError, Status
 from keyless.joint.clusters import Cluster, Collection, alone, match_table, overall_score
 from keyless.joint.knowledge import implied

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from keyless.alignment.latents import Alignment, alignments, distinct, expected_score
-from keyless.embedding.factor_model import (
+from keyless.model.factor_model import (
     FactorModel,
     Information,
     fit,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from keyless.constraints import Constraints
-from keyless.embedding.factor_model import FactorModel
+from keyless.model.factor_model import FactorModel
 
 __all__ = ["Arrangement", "TableOrder"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keyless.constraints import Constraints
-from keyless.embedding.factor_model import FactorModel, fit, information, initial_model, posterior
+from keyless.model.factor_model import FactorModel, fit, information, initial_model, posterior
 from keyless.joint.clusters import Cluster, Collection, column_slices, match_table, overall_score, refine, stack
 from keyless.joint.joint_link import JointLink
 from keyless.joint.knowledge import implied

@@ -10,7 +10,7 @@ import numpy as np
 
 from keyless.alignment.latents import Latents, whitening
 from keyless.arrays import batches
-from keyless.embedding.factor_model import FactorModel, Information, information, posterior
+from keyless.model.factor_model import FactorModel, Information, information, posterior
 from keyless.landmarks.scores import BATCH, LargeTable
 
 __all__ = ["Cloud", "Side"]

@@ -14,8 +14,8 @@ import numpy as np
 
 from keyless.arrays import batches
 from keyless.constraints import Constraints
-from keyless.embedding.factor_model import FactorModel, padded
-from keyless.embedding.scales import Scale
+from keyless.model.factor_model import FactorModel, padded
+from keyless.model.scales import Scale
 from keyless.errors import CONVERGED, Status
 from keyless.joint import link_tables
 from keyless.landmarks.clouds import Cloud, Side

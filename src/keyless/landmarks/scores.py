@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import batches
-from keyless.embedding.factor_model import FactorModel, fit, fit_table
-from keyless.embedding.moments import Moments, fit_moments
-from keyless.embedding.scales import Scale, ScaleName, choose_scale
+from keyless.model.factor_model import FactorModel, fit, fit_table
+from keyless.model.moments import Moments, fit_moments
+from keyless.model.scales import Scale, ScaleName, choose_scale
 
 __all__ = ["BATCH", "LargeTable", "fit_rows", "sampled"]
 

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
-from keyless.embedding.factor_model import Information
+from keyless.model.factor_model import Information
 from keyless.transport import sinkhorn
 
 __all__ = [

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from keyless.arrays import batches
-from keyless.embedding.joint_model import JointModel
+from keyless.model.joint_model import JointModel
 from keyless.likelihood.pairs import approximate_log_ratio, exact_log_ratio, pair_log_ratio
 from keyless.problem import Block
 

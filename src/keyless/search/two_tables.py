@@ -12,8 +12,8 @@ import numpy as np
 
 from keyless.arrays import as_matrix, check_count, to_numpy
 from keyless.completion import SoftImpute
-from keyless.embedding.factors import Factors, principal_factors
-from keyless.embedding.scales import ScaleName, scale_table
+from keyless.model.factors import Factors, principal_factors
+from keyless.model.scales import ScaleName, scale_table
 from keyless.errors import CONVERGED, InputError, Status
 from keyless.likelihood.canonical import (
     Candidate,

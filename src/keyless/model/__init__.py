@@ -1,6 +1,6 @@
 """Tables on comparable scales, and the latent factors behind them."""
 
-from keyless.embedding.factor_model import (
+from keyless.model.factor_model import (
     ColumnStatistics,
     FactorModel,
     Information,
@@ -17,7 +17,7 @@ from keyless.embedding.factor_model import (
     posterior,
     update_columns,
 )
-from keyless.embedding.factors import Factors, diffusion_factors, principal_factors
+from keyless.model.factors import Factors, diffusion_factors, principal_factors
 
 __all__ = [
     "ColumnStatistics",

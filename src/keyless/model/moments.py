@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.embedding.factor_model import (
+from keyless.model.factor_model import (
     ColumnStatistics,
     FactorModel,
     advanced,
@@ -85,7 +85,7 @@ class Moments:
 def fit_moments(
     moments: Moments, *, rank: int, max_iter: int = 2_000, tolerance: float = 1e-8, prune: bool = True
 ) -> FactorModel:
-    """Fit the factor model that `keyless.embedding.factor_model.fit` would fit to the rows.
+    """Fit the factor model that `keyless.model.factor_model.fit` would fit to the rows.
 
     Of a table with gaps it is the model of one without that has the same means and mean products: a good start.
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import batches
-from keyless.embedding.factor_model import FactorModel, Information, information, posterior
-from keyless.embedding.scales import Scale
+from keyless.model.factor_model import FactorModel, Information, information, posterior
+from keyless.model.scales import Scale
 from keyless.problem import Block
 
 __all__ = ["JointModel"]

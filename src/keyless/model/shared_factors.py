@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from keyless.embedding.factor_model import posterior
-from keyless.embedding.joint_model import JointModel
+from keyless.model.factor_model import posterior
+from keyless.model.joint_model import JointModel
 from keyless.problem import Block
 
 __all__ = ["shared_positions"]
