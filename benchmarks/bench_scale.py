@@ -36,8 +36,8 @@ import keyless
 from common import report_sections
 from keyless.arrays import batches
 from keyless.landmarks.metric import Metric
-from keyless.landmarks.neighbours import nearest
 from keyless.landmarks.scores import BATCH
+from keyless.pairs.neighbours import nearest
 from keyless.transport import sinkhorn
 
 QUESTION = "Millions of rows on two cores"

@@ -33,12 +33,12 @@ import keyless
 from keyless import plots
 from keyless.alignment import anneal, first_couplings, procrustes, signature_cost, signatures
 from keyless.datasets import ShuffledTables, make_shuffled_tables
-from keyless.model import FactorModel, Factors, fit_table, information, posterior, principal_factors
-from keyless.model.scales import scale_table
 from keyless.joint import link_tables
 from keyless.joint.clusters import column_slices
 from keyless.likelihood import couple, expected_log_ratio
 from keyless.metrics import hamming
+from keyless.model import FactorModel, Factors, fit_table, information, posterior, principal_factors
+from keyless.model.scales import scale_table
 from keyless.plots import COLOURS, GRID, INK, MUTED
 from keyless.search import link_two_tables
 

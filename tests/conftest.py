@@ -14,13 +14,13 @@ import pytest
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
-from keyless.model.factor_model import FactorModel
-from keyless.model.joint_model import JointModel
-from keyless.model.scales import scale_table
 from keyless.errors import CONVERGED
 from keyless.evidence import Evidence, Verdict
 from keyless.likelihood.pairs import pair_log_ratio
 from keyless.links import Links, TableLink
+from keyless.model.factor_model import FactorModel
+from keyless.model.joint_model import JointModel
+from keyless.model.scales import scale_table
 from keyless.tables import Reading, read_tables
 
 # The tests themselves run in parallel, so each gets one thread: libraries loaded from here on and child processes read

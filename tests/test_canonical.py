@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from keyless.model.factors import whitened
 from keyless.likelihood.canonical import (
     MAX_CORRELATION,
     CanonicalModel,
@@ -18,6 +17,7 @@ from keyless.likelihood.canonical import (
     grown,
     hardened,
 )
+from keyless.model.factors import whitened
 from keyless.transport import sinkhorn
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyless.constraints import Constraints
 from keyless.errors import InputError
+from keyless.pairs.constraints import Constraints
 
 
 def pairs(*rows):

@@ -9,10 +9,10 @@ import pytest
 import keyless
 from keyless.calibration import Calibration, calibrate, match_probabilities
 from keyless.datasets import make_shuffled_tables
-from keyless.model.factors import principal_factors, whitened
 from keyless.errors import InputError
 from keyless.evidence import Evidence, judge, null_search, overall
 from keyless.likelihood.canonical import mirrored_share
+from keyless.model.factors import principal_factors, whitened
 from keyless.progress import Deadline
 from keyless.search import SearchOptions, link_two_tables
 

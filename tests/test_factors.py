@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keyless.model.factors import Factors, diffusion_factors, principal_factors, standardise, whitened
 from keyless.errors import InputError
+from keyless.model.factors import Factors, diffusion_factors, principal_factors, standardise, whitened
 
 
 def assert_whitened(scores):

@@ -5,12 +5,12 @@ import pytest
 
 from keyless.calibration import calibrate_joint
 from keyless.datasets import make_shuffled_tables
-from keyless.model.factor_model import FactorModel, Information, information, posterior
-from keyless.model.scales import scale_table
 from keyless.joint import held_out, link_tables
 from keyless.joint.clusters import Cluster, Collection, realign, rest_and_own
 from keyless.joint.held_out import held_out_log_ratios, held_out_score
 from keyless.joint.simulation import Simulation
+from keyless.model.factor_model import FactorModel, Information, information, posterior
+from keyless.model.scales import scale_table
 
 
 def scored(tables):

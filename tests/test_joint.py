@@ -5,7 +5,6 @@ import time
 import numpy as np
 import pytest
 
-from keyless.constraints import Constraints
 from keyless.errors import InputError
 from keyless.joint import JointLink, link_tables
 from keyless.joint.knowledge import Knowledge, implied
@@ -13,6 +12,7 @@ from keyless.joint.linking import convincing, freedom_of_choice
 from keyless.joint.matching import match
 from keyless.joint.ordering import Arrangement, TableOrder
 from keyless.likelihood import FORBIDDEN
+from keyless.pairs.constraints import Constraints
 from keyless.progress import Deadline
 
 

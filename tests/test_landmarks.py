@@ -13,16 +13,12 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import keyless
-from keyless.constraints import Constraints
-from keyless.model.factor_model import Information
 from keyless.errors import InputError
 from keyless.evidence import allowed_counts
-from keyless.landmarks import neighbours
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.mapping import find_map
 from keyless.landmarks.matching import Candidates, match_candidates
 from keyless.landmarks.metric import Metric
-from keyless.landmarks.neighbours import nearest
 from keyless.landmarks.scores import LargeTable
 from keyless.likelihood.pairs import (
     couple_weighted,
@@ -31,6 +27,10 @@ from keyless.likelihood.pairs import (
     marginals,
     stranger_odds,
 )
+from keyless.model.factor_model import Information
+from keyless.pairs import neighbours
+from keyless.pairs.constraints import Constraints
+from keyless.pairs.neighbours import nearest
 
 DRAWS = {
     "laplace": lambda rng, size: rng.laplace(size=size) / np.sqrt(2),

@@ -13,14 +13,14 @@ import pytest
 from scipy import sparse
 
 import keyless
-from keyless.model import joint_model
-from keyless.model.factor_model import FactorModel, information, posterior
-from keyless.model.joint_model import JointModel
-from keyless.model.scales import scale_table
 from keyless.errors import CONVERGED, InputError
 from keyless.evidence import Evidence
 from keyless.likelihood import placing
 from keyless.links import Links, TableLink
+from keyless.model import joint_model
+from keyless.model.factor_model import FactorModel, information, posterior
+from keyless.model.joint_model import JointModel
+from keyless.model.scales import scale_table
 from keyless.problem import Block
 from keyless.report.matches import match_table, second_best
 from keyless.runs.outputs import _matches, match_records

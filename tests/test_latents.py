@@ -19,8 +19,8 @@ from keyless.alignment import (
     whiten,
 )
 from keyless.alignment.latents import signature_cost, signatures
-from keyless.model import Information
 from keyless.likelihood import couple
+from keyless.model import Information
 
 
 def random_rotation(rng, rank):

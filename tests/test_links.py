@@ -12,12 +12,12 @@ from scipy.stats import multivariate_normal
 
 import keyless
 from keyless.datasets import make_shuffled_tables
-from keyless.model.factor_model import FactorModel
-from keyless.model.joint_model import JointModel
-from keyless.model.scales import scale_table
 from keyless.errors import CONVERGED, InputError
 from keyless.evidence import Evidence
 from keyless.links import Links, TableLink
+from keyless.model.factor_model import FactorModel
+from keyless.model.joint_model import JointModel
+from keyless.model.scales import scale_table
 from keyless.tables import read_tables
 
 NAN = np.nan

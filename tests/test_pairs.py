@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from keyless.model import FactorModel, Information, information
 from keyless.likelihood import (
     FORBIDDEN,
     approximate_log_ratio,
@@ -18,6 +17,7 @@ from keyless.likelihood import (
     pair_log_ratio,
     stranger_odds,
 )
+from keyless.model import FactorModel, Information, information
 
 
 def plain_model(rng, columns, rank):

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from keyless.model.scales import Scale, choose_scale, scale_table
 from keyless.errors import InputError
+from keyless.model.scales import Scale, choose_scale, scale_table
 
 KINDS = ["identity", "log", "sqrt", "rank"]
 NAMES = ["auto", *KINDS]

@@ -8,9 +8,9 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from keyless.datasets import make_shuffled_tables
-from keyless.model.factors import principal_factors
 from keyless.errors import InputError
 from keyless.likelihood.canonical import Candidate, Matcher, cross_covariance
+from keyless.model.factors import principal_factors
 from keyless.progress import Deadline
 from keyless.search import PairLink, SearchOptions, link_two_tables
 from keyless.search.beams import beam_search

@@ -103,12 +103,12 @@ def cells(anndata):
 
 
 def links_of(first, second, permutation, **options):
-    from keyless.model.factor_model import FactorModel
-    from keyless.model.joint_model import JointModel
-    from keyless.model.scales import scale_table
     from keyless.errors import CONVERGED
     from keyless.evidence import Evidence
     from keyless.links import Links, TableLink
+    from keyless.model.factor_model import FactorModel
+    from keyless.model.joint_model import JointModel
+    from keyless.model.scales import scale_table
 
     rng = np.random.default_rng(0)
     read, _ = read_tables({"first": first, "second": second}, **options)

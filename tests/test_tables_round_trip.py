@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import keyless
-from keyless.model.factor_model import FactorModel
-from keyless.model.joint_model import JointModel
-from keyless.model.scales import scale_table
 from keyless.errors import CONVERGED
 from keyless.evidence import Evidence
 from keyless.links import Links, TableLink
+from keyless.model.factor_model import FactorModel
+from keyless.model.joint_model import JointModel
+from keyless.model.scales import scale_table
 from keyless.tables import read_tables
 
 pl = pytest.importorskip("polars", reason="polars is not installed")

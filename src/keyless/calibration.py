@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from keyless.constraints import Constraints
-from keyless.model.factors import whitened
 from keyless.joint import JointLink
 from keyless.joint.simulation import Simulation
 from keyless.likelihood.canonical import Matcher, cross_covariance, fit_model, hardened
+from keyless.model.factors import whitened
+from keyless.pairs.constraints import Constraints
 from keyless.progress import Deadline, is_late
 from keyless.search.options import one_thread
 from keyless.search.two_tables import PairLink, coupled

@@ -16,8 +16,6 @@ from typing import Any, Literal
 import numpy as np
 
 from keyless.arrays import check_count
-from keyless.constraints import Constraints
-from keyless.model.factors import Factors, whitened
 from keyless.errors import InputError
 from keyless.joint import JointLink
 from keyless.joint.chance import chance_scores
@@ -26,6 +24,8 @@ from keyless.joint.held_out import held_out_log_ratios, held_out_score
 from keyless.landmarks import LargeLink
 from keyless.likelihood import FORBIDDEN
 from keyless.likelihood.canonical import cross_fit, mirrored_share
+from keyless.model.factors import Factors, whitened
+from keyless.pairs.constraints import Constraints
 from keyless.progress import Callback, Deadline, is_late
 from keyless.search.options import SearchOptions, one_thread
 from keyless.search.population import Population

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import logsumexp
 
-from keyless.constraints import Constraints
-from keyless.model.scales import choose_scale
 from keyless.errors import InputError
+from keyless.model.scales import choose_scale
+from keyless.pairs.constraints import Constraints
 from keyless.tables import Table
 from keyless.transport import sinkhorn
 

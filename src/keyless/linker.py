@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from keyless.model.scales import ScaleName
 from keyless.links import Links
+from keyless.model.scales import ScaleName
 from keyless.progress import Callback
 from keyless.search import SearchOptions
 from keyless.settings import Settings

@@ -22,12 +22,12 @@ from scipy import sparse
 
 from keyless.archive import read_archive, write_archive
 from keyless.arrays import check_count
-from keyless.model.factor_model import FactorModel
-from keyless.model.joint_model import JointModel
-from keyless.model.scales import Scale
 from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, overall
 from keyless.likelihood.placing import likeliest
+from keyless.model.factor_model import FactorModel
+from keyless.model.joint_model import JointModel
+from keyless.model.scales import Scale
 from keyless.problem import Block
 from keyless.tables import Reading, Table, frame_like, name_tables, read_like, with_missingness
 from keyless.tables.memory import is_large

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from keyless.model.factor_model import FactorModel
 from keyless.errors import Status
 from keyless.evidence import Evidence
 from keyless.joint.matching import match
 from keyless.likelihood import FORBIDDEN
+from keyless.model.factor_model import FactorModel
 
 __all__ = ["Found", "Route", "canonical_correlations", "has_lonely_rows", "stated_probability"]
 

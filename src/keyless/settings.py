@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from keyless.arrays import check_count, check_positive
-from keyless.model.scales import ScaleName
 from keyless.errors import InputError
+from keyless.model.scales import ScaleName
 from keyless.progress import Callback
 from keyless.search import SearchOptions
 from keyless.tables import Reading

@@ -14,9 +14,6 @@ import numpy as np
 import keyless
 from keyless.calibration import Calibration, calibrate, calibrate_joint, match_probabilities
 from keyless.checkpoints import Checkpoints, fingerprint
-from keyless.model.factor_model import FactorModel, fit, information, initial_model, posterior
-from keyless.model.joint_model import JointModel
-from keyless.model.scales import Scale, ScaleName, scale_table
 from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, allowed_counts, judge, judge_joint, judge_large
 from keyless.joint import JointLink, link_tables
@@ -25,6 +22,9 @@ from keyless.knowledge import read_constraints, shared_pairs, start_couplings
 from keyless.landmarks import LargeSearch, LargeTable
 from keyless.likelihood import FORBIDDEN
 from keyless.links import Links, TableLink
+from keyless.model.factor_model import FactorModel, fit, information, initial_model, posterior
+from keyless.model.joint_model import JointModel
+from keyless.model.scales import Scale, ScaleName, scale_table
 from keyless.problem import Block, Problem
 from keyless.progress import Deadline
 from keyless.routes import Found, Route, canonical_correlations, has_lonely_rows, stated_probability

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keyless.model.joint_model import JointModel
-from keyless.model.shared_factors import shared_positions
 from keyless.errors import InputError
 from keyless.evidence import Evidence, overall
+from keyless.model.joint_model import JointModel
+from keyless.model.shared_factors import shared_positions
 from keyless.problem import Block
 from keyless.tables import Table
 

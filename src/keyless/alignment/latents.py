@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keyless.model.factor_model import Information, posterior
 from keyless.likelihood.pairs import approximate_log_ratio, couple, forbid
+from keyless.model.factor_model import Information, posterior
 
 __all__ = [
     "Alignment",

@@ -16,14 +16,14 @@ from sklearn.datasets import load_breast_cancer
 
 from keyless.alignment import Latents, anneal, procrustes, settle, signature_starts
 from keyless.datasets import ShuffledTables
-from keyless.model import fit_table, information, padded
-from keyless.model.scales import scale_table
 from keyless.experiments.base import Experiment, Outcome, Run
 from keyless.experiments.drawing import bars, finish, legend, panels
 from keyless.experiments.synthetic import draw, oracle_wrong
 from keyless.joint import link_tables
 from keyless.likelihood import couple
 from keyless.metrics import hamming, normalised_error
+from keyless.model import fit_table, information, padded
+from keyless.model.scales import scale_table
 from keyless.search import SearchOptions, link_two_tables
 
 __all__ = ["EXPERIMENT", "aligned", "jointly", "tumours"]

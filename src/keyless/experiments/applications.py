@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
 from keyless.completion import SoftImpute
-from keyless.model import fit_table, information
-from keyless.model.scales import scale_table
 from keyless.experiments.base import Experiment, Outcome, Run
 from keyless.experiments.drawing import bars, finish, legend, panels
 from keyless.experiments.synthetic import match_informed
 from keyless.linker import link
 from keyless.metrics import hamming, rmse
+from keyless.model import fit_table, information
+from keyless.model.scales import scale_table
 from keyless.solvers import M3O
 from keyless.tables import to_problem
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from keyless.datasets import ShuffledTables, make_shuffled_tables
-from keyless.model import Information
 from keyless.likelihood import pair_log_ratio
 from keyless.linker import link
 from keyless.metrics import normalised_error
+from keyless.model import Information
 from keyless.solvers import M3O, DecayingEntropy
 from keyless.tables import to_problem
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from keyless.constraints import Constraints
-from keyless.model.factor_model import fit, initial_model
 from keyless.joint.clusters import Cluster, Collection, refine, stack
 from keyless.joint.held_out import held_out_log_ratios, held_out_score
+from keyless.model.factor_model import fit, initial_model
+from keyless.pairs.constraints import Constraints
 from keyless.progress import Callback, Deadline, is_late
 
 __all__ = ["chance_scores"]

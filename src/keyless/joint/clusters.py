@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from keyless.constraints import Constraints
-from keyless.model.factor_model import FactorModel, Information, fit, information, posterior
 from keyless.joint.knowledge import Knowledge
 from keyless.joint.matching import Match, match
 from keyless.likelihood.pairs import exact_log_ratio, expected_log_ratio, pair_log_ratio
+from keyless.model.factor_model import FactorModel, Information, fit, information, posterior
+from keyless.pairs.constraints import Constraints
 
 __all__ = [
     "Cluster",

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from keyless.model.factor_model import fit, information, initial_model, posterior
 from keyless.joint.clusters import Cluster, Collection, rest_and_own, stack
 from keyless.likelihood.pairs import pair_log_ratio
+from keyless.model.factor_model import fit, information, initial_model, posterior
 
 __all__ = ["held_out_log_ratios", "held_out_score"]
 

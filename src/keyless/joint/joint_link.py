@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import Array, as_matrix, to_numpy
-from keyless.constraints import Constraints
-from keyless.model.factor_model import FactorModel, fit_table
 from keyless.errors import CONVERGED, InputError, Status
 from keyless.joint.clusters import Cluster, Collection, alone, match_table, overall_score
 from keyless.joint.knowledge import implied
 from keyless.joint.linking import Task, decide_strangers, finish, link_all
 from keyless.joint.ordering import Arrangement
 from keyless.joint.watch import Start, Watch
+from keyless.model.factor_model import FactorModel, fit_table
+from keyless.pairs.constraints import Constraints
 from keyless.progress import Callback, Deadline
 
 __all__ = ["JointLink", "link_tables"]

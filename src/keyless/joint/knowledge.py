@@ -11,9 +11,9 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from keyless.constraints import Constraints
 from keyless.errors import InputError
 from keyless.likelihood.pairs import forbid
+from keyless.pairs.constraints import Constraints
 
 __all__ = ["Knowledge", "implied"]
 

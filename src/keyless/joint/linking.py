@@ -11,6 +11,10 @@ import numpy as np
 from scipy.special import gammaln
 
 from keyless.alignment.latents import Alignment, alignments, distinct, expected_score
+from keyless.joint.clusters import Cluster, Collection, joint_score, match_table, merge, refine, refit, rematch, stack
+from keyless.joint.knowledge import Knowledge
+from keyless.joint.matching import match
+from keyless.joint.watch import Start, Watch
 from keyless.model.factor_model import (
     FactorModel,
     Information,
@@ -20,10 +24,6 @@ from keyless.model.factor_model import (
     initial_model,
     padded,
 )
-from keyless.joint.clusters import Cluster, Collection, joint_score, match_table, merge, refine, refit, rematch, stack
-from keyless.joint.knowledge import Knowledge
-from keyless.joint.matching import match
-from keyless.joint.watch import Start, Watch
 
 __all__ = [
     "PairLink",

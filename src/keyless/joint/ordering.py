@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from keyless.constraints import Constraints
 from keyless.model.factor_model import FactorModel
+from keyless.pairs.constraints import Constraints
 
 __all__ = ["Arrangement", "TableOrder"]
 

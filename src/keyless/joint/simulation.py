@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from keyless.constraints import Constraints
-from keyless.model.factor_model import FactorModel, fit, information, initial_model, posterior
 from keyless.joint.clusters import Cluster, Collection, column_slices, match_table, overall_score, refine, stack
 from keyless.joint.joint_link import JointLink
 from keyless.joint.knowledge import implied
 from keyless.joint.ordering import Arrangement
+from keyless.model.factor_model import FactorModel, fit, information, initial_model, posterior
+from keyless.pairs.constraints import Constraints
 
 __all__ = ["Simulated", "Simulation"]
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from keyless.alignment.latents import Latents, whitening
 from keyless.arrays import batches
-from keyless.model.factor_model import FactorModel, Information, information, posterior
 from keyless.landmarks.scores import BATCH, LargeTable
+from keyless.model.factor_model import FactorModel, Information, information, posterior
 
 __all__ = ["Cloud", "Side"]
 

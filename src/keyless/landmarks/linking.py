@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import batches
-from keyless.constraints import Constraints
-from keyless.model.factor_model import FactorModel, padded
-from keyless.model.scales import Scale
 from keyless.errors import CONVERGED, Status
 from keyless.joint import link_tables
 from keyless.landmarks.clouds import Cloud, Side
 from keyless.landmarks.components import match_by_pairs, match_components
 from keyless.landmarks.mapping import LandmarkMap, confirmed, find_map
 from keyless.landmarks.matching import Candidates, Matched, Permits, find_candidates, limited, match_candidates
-from keyless.landmarks.neighbours import nearest
 from keyless.landmarks.scores import BATCH, LargeTable, fit_rows, sampled
 from keyless.landmarks.testing import Tested, chance_score, tested
 from keyless.likelihood.pairs import largest, pair_places, stranger_odds
+from keyless.model.factor_model import FactorModel, padded
+from keyless.model.scales import Scale
+from keyless.pairs.constraints import Constraints
+from keyless.pairs.neighbours import nearest
 from keyless.progress import Callback, Deadline
 
 __all__ = ["LargeLink", "LargeSearch"]

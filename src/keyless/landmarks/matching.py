@@ -13,8 +13,8 @@ from keyless.arrays import batches
 from keyless.assignment import best_matching
 from keyless.landmarks.clouds import Cloud, Side
 from keyless.landmarks.metric import Metric
-from keyless.landmarks.neighbours import nearest
 from keyless.likelihood.pairs import exact_log_ratio, largest, marginals, pair_places, stranger_odds
+from keyless.pairs.neighbours import nearest
 
 __all__ = ["Candidates", "Matched", "find_candidates", "limited", "match_candidates"]
 

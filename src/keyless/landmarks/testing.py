@@ -13,9 +13,9 @@ from keyless.landmarks.components import independent_directions, match_component
 from keyless.landmarks.mapping import find_map
 from keyless.landmarks.matching import Candidates, Matched
 from keyless.landmarks.metric import Metric
-from keyless.landmarks.neighbours import nearest
 from keyless.landmarks.scores import sampled
 from keyless.likelihood.pairs import largest, pair_places
+from keyless.pairs.neighbours import nearest
 
 __all__ = ["Tested", "chance_score", "tested"]
 

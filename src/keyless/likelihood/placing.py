@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from keyless.arrays import batches
-from keyless.model.joint_model import JointModel
 from keyless.likelihood.pairs import approximate_log_ratio, exact_log_ratio, pair_log_ratio
+from keyless.model.joint_model import JointModel
 from keyless.problem import Block
 
 __all__ = ["likeliest"]

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from keyless.alignment.starts import SPACES, first_couplings
-from keyless.model.factors import Factors, diffusion_factors
 from keyless.likelihood.canonical import Candidate, Matcher, cross_covariance, grown
+from keyless.model.factors import Factors, diffusion_factors
 from keyless.progress import Deadline, is_late
 from keyless.search.beams import beam_search
 from keyless.search.options import SearchOptions, in_turn

@@ -12,8 +12,6 @@ import numpy as np
 
 from keyless.arrays import as_matrix, check_count, to_numpy
 from keyless.completion import SoftImpute
-from keyless.model.factors import Factors, principal_factors
-from keyless.model.scales import ScaleName, scale_table
 from keyless.errors import CONVERGED, InputError, Status
 from keyless.likelihood.canonical import (
     Candidate,
@@ -23,6 +21,8 @@ from keyless.likelihood.canonical import (
     fit_model,
     hardened,
 )
+from keyless.model.factors import Factors, principal_factors
+from keyless.model.scales import ScaleName, scale_table
 from keyless.progress import Deadline
 from keyless.search.options import SearchOptions, in_turn, one_thread
 from keyless.search.population import Population, Start
