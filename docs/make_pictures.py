@@ -31,16 +31,17 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import keyless
 from keyless import plots
-from keyless.alignment import anneal, first_couplings, procrustes, signature_cost, signatures
+from keyless.alignment import anneal, procrustes
 from keyless.datasets import ShuffledTables, make_shuffled_tables
+from keyless.engine import Side, link_pair
 from keyless.joint import link_tables
 from keyless.joint.clusters import column_slices
 from keyless.likelihood import couple, expected_log_ratio
+from keyless.maps.signatures import first_couplings, signature_cost, signatures
 from keyless.metrics import hamming
 from keyless.model import FactorModel, Factors, fit_table, information, posterior, principal_factors
 from keyless.model.scales import scale_table
 from keyless.plots import COLOURS, GRID, INK, MUTED
-from keyless.search import link_two_tables
 
 __all__ = ["FOLDER", "PICTURES", "draw"]
 
@@ -243,10 +244,10 @@ def likelihood() -> Drawn:
     data = example()
     truth = data.truth["lab"]
     links = keyless.link(data.tables, random_state=SEED)
-    pair = link_two_tables(*data.tables.values(), seed=SEED)
+    pair = link_pair(*map(Side, data.tables.values()), seed=SEED)
     if not np.array_equal(pair.permutation, links.permutations["lab"]):
         raise RuntimeError("the search and keyless.link should find the same rows here; choose another seed")
-    found, ratios = links.found["lab"], pair.log_ratios
+    found, ratios = links.found["lab"], pair.ratios
     ordered = in_true_order(ratios)
     same, strangers = np.diag(ordered), ordered[~np.eye(len(ordered), dtype=bool)]
     typical, strange = float(np.median(same)), float(np.median(strangers))

@@ -1,227 +1,304 @@
-from __future__ import annotations
-
-import itertools
+"""Canonical pairs of directions: against densities of scipy, double loops and canonical correlations by definition."""
 
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal
+from scipy import sparse
+from scipy.linalg import sqrtm
+from scipy.stats import multivariate_normal, multivariate_t
 
-from keyless.likelihood.canonical import (
-    MAX_CORRELATION,
+from keyless.maps.canonical import (
     CanonicalModel,
-    Matcher,
-    best_permutation,
-    cross_covariance,
+    Coupled,
+    PairSums,
     cross_fit,
-    fit_model,
-    grown,
-    hardened,
+    fit_tail,
+    heavy_tailed,
+    information,
 )
-from keyless.model.factors import whitened
-from keyless.transport import sinkhorn
 
 
-def pair(rng, n_rows=80, correlations=(0.95, 0.9, 0.9, 0.8), p=6, q=5):
-    """Whitened factors of two tables with given canonical correlations, row i of one being row i of the other."""
-    size = len(correlations)
-    shared = rng.normal(size=(n_rows, size))
-    rho = np.asarray(correlations)
-    u = np.column_stack([shared, rng.normal(size=(n_rows, p - size))])
-    v = np.column_stack(
-        [rho * shared + np.sqrt(1 - rho**2) * rng.normal(size=(n_rows, size)), rng.normal(size=(n_rows, q - size))]
+def made_up(rng, size, *, tail=np.inf, correlations=None):
+    """A model with as many directions as factors, and the centre and covariance of the left and right factors."""
+    directions = [rng.normal(size=(size, size)) + 2 * np.eye(size) for _ in range(2)]
+    rho = np.sort(rng.uniform(0.1, 0.95, size))[::-1] if correlations is None else correlations
+    centres = [rng.normal(size=size) for _ in range(2)]
+    model = CanonicalModel(*centres, *directions, rho, tail)
+    # x = Dᵀ(u − centre) has unit variance, and x and y of partners have covariance ρ.
+    back = [np.linalg.inv(direction.T) for direction in directions]
+    whole = np.block(
+        [[back[0] @ back[0].T, back[0] * rho @ back[1].T], [(back[0] * rho @ back[1].T).T, back[1] @ back[1].T]]
     )
-    turn_u, turn_v = np.linalg.qr(rng.normal(size=(p, p)))[0], np.linalg.qr(rng.normal(size=(q, q)))[0]
-    return whitened(u @ turn_u), whitened(v @ turn_v)
+    return model, np.concatenate(centres), whole
 
 
-def test_log_ratios_are_those_of_normal_densities(rng):
-    p, q = 3, 2
-    cross = 0.5 * rng.uniform(-1, 1, size=(p, q))
-    joint = multivariate_normal(cov=np.block([[np.eye(p), cross], [cross.T, np.eye(q)]]))
-    u, v = rng.normal(size=(5, p)), rng.normal(size=(4, q))
-    ratios = fit_model(cross).log_ratios(u, v)
-    for i, j in itertools.product(range(5), range(4)):
-        apart = multivariate_normal(cov=np.eye(p)).logpdf(u[i]) + multivariate_normal(cov=np.eye(q)).logpdf(v[j])
-        assert np.isclose(ratios[i, j], joint.logpdf(np.concatenate([u[i], v[j]])) - apart, rtol=1e-5, atol=1e-5)
+def log_density(points, centre, covariance, tail):
+    if np.isinf(tail):
+        return multivariate_normal(centre, covariance).logpdf(points)
+    return multivariate_t(centre, covariance * (tail - 2) / tail, df=tail).logpdf(points)
 
 
-def test_information_is_the_mean_log_ratio_of_true_pairs(rng):
-    u, v = pair(rng, n_rows=400)
-    model = fit_model(cross_covariance(u, v, np.arange(400)))
-    # On whitened rows the quadratic terms cancel exactly.
-    assert np.isclose(np.mean(np.diag(model.log_ratios(u, v))), model.information, rtol=1e-4)
+def by_densities(left, right, centre, covariance, tail):
+    """The log-likelihood ratio of left row i with right row i."""
+    size = left.shape[1]
+    return (
+        log_density(np.hstack([left, right]), centre, covariance, tail)
+        - log_density(left, centre[:size], covariance[:size, :size], tail)
+        - log_density(right, centre[size:], covariance[size:, size:], tail)
+    )
 
 
-def test_single_precision_stays_single(rng):
-    u, v = (part.astype(np.float32) for part in pair(rng))
-    ratios = fit_model(cross_covariance(u, v, np.arange(80))).log_ratios(u, v)
-    assert ratios.dtype == np.float32
+@pytest.mark.parametrize("tail", [np.inf, 4.0, 7.5, 150.0])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_ratios_are_those_of_densities(rng, size, tail):
+    model, centre, covariance = made_up(rng, size, tail=tail)
+    left, right = 2 * rng.normal(size=(7, size)), 2 * rng.normal(size=(5, size))
+    rows, columns = np.repeat(np.arange(7), 5), np.tile(np.arange(5), 7)
+    expected = by_densities(left[rows], right[columns], centre, covariance, tail).reshape(7, 5)
+    np.testing.assert_allclose(model.log_ratios(left, right), expected, rtol=1e-9, atol=1e-9)
+    listed = model.pair_log_ratios(left[rows], right[columns])
+    np.testing.assert_allclose(listed.reshape(7, 5), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_correlations_are_held_below_one(rng):
-    u = whitened(rng.normal(size=(30, 3)))
-    assert fit_model(cross_covariance(u, u, np.arange(30))).correlations.max() == MAX_CORRELATION
+def test_single_precision_is_enough(rng):
+    for tail in (np.inf, 10.0):
+        model, centre, covariance = made_up(rng, 3, tail=tail)
+        left, right = (rng.normal(size=(6, 3)).astype(np.float32) for _ in range(2))
+        found = np.diag(model.log_ratios(left, right))
+        np.testing.assert_allclose(found, by_densities(left, right, centre, covariance, tail), rtol=1e-4, atol=2e-3)
+    assert made_up(rng, 3)[0].log_ratios(left, right).dtype == np.float32
 
 
-def test_rows_without_partner_do_not_count(rng):
-    u, v = pair(rng)
-    permutation = np.arange(80)
-    permutation[:20] = -1
-    np.testing.assert_allclose(cross_covariance(u, v, permutation), u[20:].T @ v[20:] / 60)
+def test_thin_matrices_carry_row_and_column_numbers_in_their_last_columns(rng):
+    model, _, _ = made_up(rng, 3)
+    left, right = rng.normal(size=(6, 3)), rng.normal(size=(4, 3))
+    first, second = model.bilinear(left, right)
+    assert first.shape == (6, 5)
+    assert second.shape == (4, 5)
+    np.testing.assert_allclose(first @ second.T, model.log_ratios(left, right))
+    rows, columns = rng.normal(size=6), rng.normal(size=4)
+    first[:, -2] += rows
+    second[:, -1] += columns
+    np.testing.assert_allclose(first @ second.T, model.log_ratios(left, right) + rows[:, None] + columns)
 
 
-def test_best_permutation_is_the_best_of_all(rng):
-    ratios = rng.normal(size=(5, 5))
-    best = max(itertools.permutations(range(5)), key=lambda order: ratios[np.arange(5), order].sum())
-    np.testing.assert_array_equal(best_permutation(ratios), best)
+@pytest.mark.parametrize("tail", [3.0, 5.0, 30.0])
+@pytest.mark.parametrize("sizes", [(2, 2), (1, 4), (5, 3)])
+def test_heavy_tails_are_those_of_the_t_distribution(rng, sizes, tail):
+    """For the identity as covariance of all numbers, nothing else depends on the rows."""
+    left, right = 3 * rng.normal(size=(8, sizes[0])), 3 * rng.normal(size=(8, sizes[1]))
+    lengths = [np.sum(part**2, axis=1) for part in (left, right)]
+    expected = (
+        log_density(np.hstack([left, right]), np.zeros(sum(sizes)), np.eye(sum(sizes)), tail)
+        - log_density(left, np.zeros(sizes[0]), np.eye(sizes[0]), tail)
+        - log_density(right, np.zeros(sizes[1]), np.eye(sizes[1]), tail)
+    )
+    np.testing.assert_allclose(heavy_tailed(sum(lengths), *lengths, sizes, tail), expected, atol=1e-10)
 
 
-def test_best_permutation_never_uses_a_forbidden_pair(rng):
-    ratios = rng.normal(size=(6, 6))
-    allowed = rng.random((6, 6)) < 0.4
-    allowed[2] = False
-    permutation = best_permutation(ratios, allowed)
-    assert permutation[2] == -1
-    kept = permutation >= 0
-    assert allowed[np.flatnonzero(kept), permutation[kept]].all()
+def test_tails_of_many_degrees_are_normal(rng):
+    joint, left, right = rng.uniform(0, 9, (3, 20))
+    np.testing.assert_allclose(
+        heavy_tailed(joint, left, right, (3, 2), 1e9), 0.5 * (left + right - joint), rtol=1e-5, atol=1e-6
+    )
 
 
-@pytest.mark.parametrize("constrained", [False, True])
-def test_the_coupling_has_unit_marginals_and_the_form_of_sinkhorn(rng, constrained):
-    u, v = pair(rng, correlations=(0.6, 0.5))
-    allowed = (rng.random((80, 80)) < 0.5) | np.eye(80, dtype=bool) if constrained else None
-    cross = cross_covariance(u, v, np.arange(80))
-    coupling = Matcher(u, v, allowed=allowed).coupling(cross, iterations=500)
-    np.testing.assert_allclose(coupling.sum(axis=0), 1, atol=1e-9)
-    np.testing.assert_allclose(coupling.sum(axis=1), 1, atol=1e-4)
-    if allowed is not None:
-        assert not coupling[~allowed].any()
+def test_information_is_the_mutual_information_of_partners(rng):
+    model, centre, covariance = made_up(rng, 3)
+    parts = covariance[:3, :3], covariance[3:, 3:], covariance
+    left, right, both = (multivariate_normal(np.zeros(len(part)), part).entropy() for part in parts)
+    np.testing.assert_allclose(model.information, left + right - both)
+    assert information(np.zeros(4)) == 0
+    drawn = multivariate_normal(centre, covariance).rvs(40_000, random_state=rng)
+    found = model.pair_log_ratios(drawn[:, :3], drawn[:, 3:])
+    np.testing.assert_allclose(found.mean(), model.information, atol=4 * found.std() / 200)
+
+
+def test_factors_beyond_those_of_the_model_do_not_matter(rng):
+    model, _, _ = made_up(rng, 3)
+    left, right = rng.normal(size=(5, 7)), rng.normal(size=(5, 4))
+    np.testing.assert_allclose(model.log_ratios(left, right), model.log_ratios(left[:, :3], right[:, :3]))
+
+
+def looped_sums(left, right, coupling):
+    """Σ w·(1, u, v, u·uᵀ, v·vᵀ, u·vᵀ) over all pairs."""
+    sums = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    for i, u in enumerate(left):
+        for j, v in enumerate(right):
+            for k, part in enumerate((1.0, u, v, np.outer(u, u), np.outer(v, v), np.outer(u, v))):
+                sums[k] = sums[k] + coupling[i, j] * part
+    return sums
+
+
+def coupled_rows(rng, shape=(9, 7), sizes=(3, 2)):
+    left, right = (rng.normal(size=(count, size)) for count, size in zip(shape, sizes, strict=True))
+    return left, right, rng.uniform(0, 1, shape) * (rng.random(shape) < 0.6)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_sums_are_those_of_a_double_loop(rng, kind):
+    left, right, coupling = coupled_rows(rng)
+    sums = Coupled.by_matrix(left, right, kind(coupling)).sums()
+    expected = looped_sums(left, right, coupling)
+    for found, part in zip(vars(sums).values(), expected, strict=True):
+        np.testing.assert_allclose(found, part)
+    weight, u, v, uu, vv, uv = expected
+    centred = uu / weight - np.outer(u, u) / weight**2, vv / weight - np.outer(v, v) / weight**2
+    for found, part in zip(sums.centred(), (*centred, uv / weight - np.outer(u, v) / weight**2), strict=True):
+        np.testing.assert_allclose(found, part, atol=1e-12)
+
+
+def test_sums_of_parts_add_up_and_are_taken_off_again(rng):
+    left, right, coupling = coupled_rows(rng)
+    first, second = (Coupled.by_matrix(left[part], right, coupling[part]).sums() for part in (slice(0, 4), slice(4, 9)))
+    both = PairSums(*looped_sums(left, right, coupling))
+    for sums, expected in (((first + second), both), ((both - first), second)):
+        for found, part in zip(vars(sums).values(), vars(expected).values(), strict=True):
+            np.testing.assert_allclose(found, part, atol=1e-12)
+    assert both.is_finite
+    assert not PairSums(*[np.nan if k == 0 else part for k, part in enumerate(vars(both).values())]).is_finite
+
+
+def test_partners_in_order_and_leading_factors(rng):
+    left, right = rng.normal(size=(8, 4)), rng.normal(size=(8, 3))
+    sums = Coupled.of_pairs(left, right).leading(2, 3).sums()
+    for found, part in zip(vars(sums).values(), looped_sums(left[:, :2], right, np.eye(8)), strict=True):
+        np.testing.assert_allclose(found, part, atol=1e-12)
+
+
+def bounded(rng, rows, *, noise=0.5, sizes=(4, 3)):
+    """Left and right factors of the same entities, none of them far out, so that no row is pulled in."""
+    latent = rng.uniform(-1, 1, (rows, 3))
+    return tuple(latent @ rng.normal(size=(3, size)) + noise * rng.uniform(-1, 1, (rows, size)) + 5.0 for size in sizes)
+
+
+def test_one_fold_has_the_canonical_correlations_by_definition(rng):
+    """The singular values of Σ_uu^(−½) Σ_uv Σ_vv^(−½)."""
+    left, right = bounded(rng, 400)
+    whole = np.cov(np.hstack([left, right]).T, bias=True)
+    white = [np.linalg.inv(sqrtm(part).real) for part in (whole[:4, :4], whole[4:, 4:])]
+    expected = np.linalg.svd(white[0] @ whole[:4, 4:] @ white[1], compute_uv=False)
+    fit = cross_fit([Coupled.of_pairs(left, right)], ridge=1e-12)
+    np.testing.assert_allclose(fit.whole.correlations, expected[expected > 2 / np.sqrt(400)], rtol=1e-6)
+    x, y = fit.whole.left(left), fit.whole.right(right)
+    size = len(fit.whole.correlations)
+    np.testing.assert_allclose(x.mean(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(x.T @ x / 400, np.eye(size), atol=1e-6)
+    np.testing.assert_allclose(y.T @ y / 400, np.eye(size), atol=1e-6)
+    np.testing.assert_allclose(x.T @ y / 400, np.diag(fit.whole.correlations), atol=1e-6)
+    np.testing.assert_allclose(fit.information, -0.5 * np.log(1 - fit.whole.correlations**2).sum())
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_weights_on_pairs_count_as_often_as_they_say(rng, kind):
+    """A coupling with whole numbers is the same as a list with each pair repeated."""
+    left, right = bounded(rng, 60)
+    coupling = 3.0 * np.eye(60)
+    coupling[rng.integers(0, 60, 40), rng.integers(0, 60, 40)] += 1.0
+    rows, columns = (np.repeat(place, coupling[np.nonzero(coupling)].astype(int)) for place in np.nonzero(coupling))
+    one = cross_fit([Coupled.by_matrix(left, right, kind(coupling))])
+    two = cross_fit([Coupled.of_pairs(left[rows], right[columns])])
+    np.testing.assert_allclose(one.whole.correlations, two.whole.correlations, rtol=1e-8)
+    np.testing.assert_allclose(one.whole.log_ratios(left, right), two.whole.log_ratios(left, right), atol=1e-6)
+
+
+def unit(directions):
+    return directions / np.linalg.norm(directions, axis=0)
+
+
+def test_a_fold_is_judged_by_directions_that_have_not_seen_it(rng):
+    right = rng.uniform(-1, 1, (200, 3))
+    left = np.hstack([right, np.zeros((200, 1))]) + np.array([0.2, 0.5, 0.9, 1.0]) * rng.uniform(-1, 1, (200, 4))
+    folds = [np.arange(k, 200, 4) for k in range(4)]
+    before = cross_fit([Coupled.of_pairs(left[rows], right[rows]) for rows in folds])
+    changed = left.copy()
+    changed[folds[1]] += 0.3 * rng.uniform(-1, 1, (50, 4))
+    after = cross_fit([Coupled.of_pairs(changed[rows], right[rows]) for rows in folds])
+    assert len(before.whole.correlations) == len(after.whole.correlations) == 3
+    for name in ("left_directions", "right_directions"):
+        same, others = (
+            [np.sum(unit(getattr(before.models[k], name)) * unit(getattr(after.models[k], name)), axis=0) for k in part]
+            for part in ([1], [0, 2, 3])
+        )
+        np.testing.assert_allclose(np.abs(same), 1.0, atol=1e-12)
+        assert np.abs(others).min() < 1 - 1e-6
+    alone = cross_fit([Coupled.of_pairs(*(np.delete(side, folds[1], axis=0) for side in (left, right)))])
+    np.testing.assert_allclose(
+        np.abs(np.sum(unit(alone.whole.left_directions) * unit(before.models[1].left_directions), axis=0)), 1, atol=1e-9
+    )
+
+
+def test_correlations_are_those_of_rows_left_out(rng):
+    """Random pairs of many factors correlate in any sample, but not in the next."""
+    left, right = rng.normal(size=(160, 20)), rng.normal(size=(160, 20))
+    seen = cross_fit([Coupled.of_pairs(left, right)])
+    unseen = cross_fit([Coupled.of_pairs(left[k::4], right[k::4]) for k in range(4)])
+    assert seen.information > 1.0
+    assert unseen.information < 0.15
+    assert len(unseen.whole.correlations) <= 4
+
+
+def test_left_out_correlations_near_those_of_the_population(rng):
+    model, centre, covariance = made_up(rng, 3, correlations=np.array([0.9, 0.6, 0.3]))
+    drawn = multivariate_normal(centre, covariance).rvs(8000, random_state=rng)
+    left, right = drawn[:, :3], drawn[:, 3:]
+    fit = cross_fit([Coupled.of_pairs(left[k::4], right[k::4]) for k in range(4)])
+    np.testing.assert_allclose(fit.whole.correlations, [0.9, 0.6, 0.3], atol=0.03)
+    assert all(len(each.correlations) == 3 for each in fit.models)
+    np.testing.assert_allclose(fit.information, model.information, atol=0.06)
+
+
+def test_pairs_without_any_relation_or_spread_have_no_directions(rng):
+    left, right = rng.normal(size=(400, 2)), rng.normal(size=(400, 2))
+    left[:, 1] = 1.0
+    fit = cross_fit([Coupled.of_pairs(left[k::4], np.zeros((100, 2))) for k in range(4)])
+    assert fit.information == 0
+    np.testing.assert_array_equal(fit.whole.log_ratios(left, right), 0.0)
+
+
+def test_with_tail_changes_tails_alone(rng):
+    left, right = bounded(rng, 60)
+    fit = cross_fit([Coupled.of_pairs(left[k::2], right[k::2]) for k in range(2)])
+    heavy = fit.with_tail(6.0)
+    assert {model.tail for model in (*heavy.models, heavy.whole)} == {6.0}
+    assert heavy.information == fit.information
+    np.testing.assert_array_equal(heavy.whole.left(left), fit.whole.left(left))
+
+
+def positions(rng, rho, rows, tail):
+    """Positions of partners along the directions, drawn from the t distribution of unit variance."""
+    size = len(rho)
+    covariance = np.block([[np.eye(size), np.diag(rho)], [np.diag(rho), np.eye(size)]])
+    if np.isinf(tail):
+        drawn = multivariate_normal(np.zeros(2 * size), covariance).rvs(rows, random_state=rng)
     else:
-        # log P − log_ratios must be a sum of a number per row and a number per column.
-        gap = np.log(coupling) - fit_model(cross).log_ratios(u, v)
-        gap -= gap.mean(axis=1, keepdims=True)
-        np.testing.assert_allclose(gap - gap.mean(axis=0), 0, atol=1e-8)
+        drawn = multivariate_t(np.zeros(2 * size), covariance * (tail - 2) / tail, tail, seed=rng).rvs(rows)
+    return drawn[:, :size], drawn[:, size:], covariance
 
 
-def test_a_step_returns_the_cross_covariance_and_bound_of_its_coupling(rng):
-    u, v = pair(rng, correlations=(0.7, 0.6, 0.5))
-    cross = cross_covariance(u, v, np.arange(80))
-    one, other = Matcher(u, v, iterations=20), Matcher(u, v)
-    coupling = other.coupling(cross, iterations=20)
-    after, bound = one.step(cross)
-    np.testing.assert_allclose(after, u.T @ coupling @ v / 80, atol=1e-12)
-    direct = np.sum(coupling * (fit_model(cross).log_ratios(u, v) - np.log(80 * coupling))) / 80
-    assert np.isclose(bound, direct, atol=1e-9)
+@pytest.mark.parametrize("tail", [4.0, 6.0, 20.0, np.inf])
+def test_the_tail_is_the_likeliest_of_those_tried(rng, tail):
+    rho = np.array([0.9, 0.5, 0.2])
+    model = CanonicalModel(np.zeros(3), np.zeros(3), np.eye(3), np.eye(3), rho)
+    left, right, covariance = positions(rng, rho, 3000, tail)
+    tried = (4.0, 6.0, 10.0, 20.0, 50.0, 150.0, np.inf)
+    likelihoods = [log_density(np.hstack([left, right]), np.zeros(6), covariance, each).sum() for each in tried]
+    found = fit_tail(model, left, right)
+    assert found == tried[int(np.argmax(likelihoods))]
+    assert found >= 150 if np.isinf(tail) else abs(np.log(found / tail)) < 0.8
 
 
-def test_kept_potentials_lead_to_the_same_coupling(rng):
-    u, v = (part.astype(np.float32) for part in pair(rng, correlations=(0.7, 0.6, 0.5)))
-    cross = cross_covariance(u, v, np.arange(80))
-    warm = Matcher(u, v)
-    for _ in range(40):
-        warm.step(cross)
-    cold = Matcher(u, v).coupling(cross, iterations=300)
-    np.testing.assert_allclose(warm.coupling(cross, iterations=1), cold, atol=1e-4)
+def test_few_pairs_are_taken_for_normal(rng):
+    model = CanonicalModel(np.zeros(1), np.zeros(1), np.eye(1), np.eye(1), np.array([0.5]))
+    left, right, _ = positions(rng, np.array([0.5]), 19, 3.0)
+    assert fit_tail(model, left, right) == np.inf
+    nothing = CanonicalModel(np.zeros(1), np.zeros(1), np.zeros((1, 0)), np.zeros((1, 0)), np.zeros(0))
+    assert fit_tail(nothing, np.zeros((50, 0)), np.zeros((50, 0))) == np.inf
 
 
-def test_a_small_cross_speaks_of_leading_factors_and_covers_all(rng):
-    u, v = pair(rng)
-    after, _ = Matcher(u, v).step(cross_covariance(u, v, np.arange(80))[:2, :3])
-    assert after.shape == (6, 5)
-
-
-def test_potentials_far_off_are_given_up(rng):
-    u, v = (part.astype(np.float32) for part in pair(rng))
-    matcher = Matcher(u, v)
-    cross = cross_covariance(u, v, np.arange(80))
-    for sign in (1, -1, 1, -1):
-        after, bound = matcher.step(sign * cross)
-        assert np.isfinite(bound)
-        assert np.isfinite(after).all()
-
-
-def test_growing_from_a_poor_coupling_finds_the_rows(rng):
-    u, v = (part.astype(np.float32) for part in pair(rng, n_rows=150, correlations=(0.99, 0.98, 0.97, 0.96, 0.95)))
-    order = rng.permutation(150)
-    truth = np.argsort(order)
-    start = truth.copy()
-    wrong = rng.permutation(150)[:100]
-    start[wrong] = start[np.roll(wrong, 1)]
-    found = grown(u, v[order], cross_covariance(u, v[order], start), origin="two thirds wrong")
-    assert np.mean(found.permutation == truth) > 0.9
-    assert found.origin == "two thirds wrong"
-    np.testing.assert_allclose(found.hard, cross_covariance(u, v[order], found.permutation), atol=1e-6)
-
-
-def test_hardening_the_truth_keeps_it_and_scores_it(rng):
-    u, v = pair(rng, correlations=(0.99, 0.99, 0.99, 0.99))
-    found = hardened(u, v, cross_covariance(u, v, np.arange(80)))
-    assert np.mean(found.permutation == np.arange(80)) > 0.95
-    assert found.score > np.log(80)
-    assert found.confidence.mean() > 0
-
-
-def test_cross_fit_never_sees_the_held_rows(rng):
-    u, v = pair(rng)
-    before = cross_fit(u, v, np.arange(80))
-    for fold in (0, 7):
-        held = before.folds == fold
-        changed = v.copy()
-        changed[held] = rng.normal(size=changed[held].shape)
-        after = cross_fit(u, changed, np.arange(80))
-        # Scales come from all held-out projections; directions must be the same.
-        directions = [m.table_maps[fold] / np.linalg.norm(m.table_maps[fold], axis=0) for m in (before, after)]
-        np.testing.assert_allclose(*directions, atol=1e-9)
-        assert not np.allclose(before.table_maps[fold - 1], after.table_maps[fold - 1], rtol=0.01)
-
-
-def test_cross_fitted_ratios_of_matches_stand_in_the_full_table(rng):
-    u, v = pair(rng)
-    permutation = rng.permutation(80)
-    fit = cross_fit(u, v[np.argsort(permutation)], permutation)
-    ratios = fit.log_ratios()
-    np.testing.assert_allclose(fit.match_ratios(permutation), ratios[np.arange(80), permutation], atol=1e-9)
-
-
-def test_cross_fitting_sees_through_overfitting(rng):
-    """A matching chosen to fit 12 by 12 factors of unrelated tables looks good to itself, less so to rows held out."""
-    u, v = whitened(rng.normal(size=(60, 12))), whitened(rng.normal(size=(60, 12)))
-    found = hardened(u, v, cross_covariance(u, v, np.arange(60)))
-    fitted = fit_model(found.hard).information
-    assert found.score < fitted / 2
-    honest_u, honest_v = pair(rng, n_rows=60, correlations=(0.95,) * 5, p=12, q=12)
-    assert cross_fit(honest_u, honest_v, np.arange(60)).information > found.score
-
-
-def test_unpaired_rows_are_left_out_of_the_cross_fit(rng):
-    u, v = pair(rng)
-    permutation = np.arange(80)
-    permutation[::4] = -1
-    fit = cross_fit(u, v, permutation)
-    assert not fit.match_ratios(permutation)[::4].any()
-    assert fit.match_ratios(permutation)[1::4].mean() > 1
-
-
-@pytest.mark.parametrize("n_rows", [1, 2, 3, 5])
-def test_tiny_tables(n_rows, rng):
-    u = rng.normal(size=(n_rows, 1)).astype(np.float32)
-    found = grown(u, u, cross_covariance(u, u, np.arange(n_rows)))
-    assert sorted(found.permutation) == list(range(n_rows))
-    assert np.isfinite(found.score)
-
-
-def test_the_model_without_pairs_says_nothing():
-    nothing = CanonicalModel(np.zeros((2, 0)), np.zeros((3, 0)), np.zeros(0))
-    assert nothing.information == 0
-    assert not nothing.log_ratios(np.ones((4, 2)), np.ones((5, 3))).any()
-
-
-def test_a_warmer_matcher_is_the_coupling_of_cooler_ratios():
-    """Temperature T and log-ratios L give the coupling of L / T."""
-    rng = np.random.default_rng(8)
-    reference, table = (rng.normal(size=(12, 3)) for _ in range(2))
-    cross = 0.6 * np.eye(3)
-    found = Matcher(reference, table, temperature=2.5).coupling(cross, iterations=500)
-    ratios = fit_model(cross).log_ratios(reference, table)
-    expected = sinkhorn(-ratios, epsilon=2.5, tolerance=1e-12, max_iter=10_000).coupling
-    np.testing.assert_allclose(found, expected, atol=1e-8)
+def test_lighter_tails_than_normal_are_taken_for_normal(rng):
+    rho = np.array([0.9, 0.2])
+    model = CanonicalModel(np.zeros(2), np.zeros(2), np.eye(2), np.eye(2), rho)
+    drawn = rng.normal(size=(500, 4))
+    drawn *= 2 / np.linalg.norm(drawn, axis=1, keepdims=True)
+    left = drawn[:, :2]
+    assert fit_tail(model, left, rho * left + np.sqrt(1 - rho**2) * drawn[:, 2:]) == np.inf

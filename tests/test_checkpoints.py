@@ -11,11 +11,9 @@ from keyless.archive import write_archive
 from keyless.calibration import Calibration
 from keyless.checkpoints import Checkpoints, fingerprint
 from keyless.datasets import make_shuffled_tables
+from keyless.engine import Side, link_pair
 from keyless.errors import InputError
 from keyless.joint import link_tables
-from keyless.search import SearchOptions, link_two_tables
-
-SMALL = SearchOptions(spaces=2, beam_width=4, beam_steps=3, carried=2, parents=2, rounds=1, attempts=1)
 
 
 def assert_same(first, second):
@@ -55,7 +53,7 @@ def joint(tables):
 
 
 def pairs(tables):
-    return link_two_tables(*tables.values(), options=SMALL, seed=3)
+    return link_pair(*map(Side, tables.values()), repeats=1, seed=3)
 
 
 @pytest.mark.parametrize("search", [joint, pairs])
@@ -142,7 +140,7 @@ def test_every_pair_that_is_ruled_out_counts(tables, tmp_path):
 @pytest.mark.parametrize("method", ["joint", "pairs"])
 def test_a_run_that_was_cut_off_goes_on(tables, tmp_path, method):
     """Interrupted while it looks at chance, the run does not search again, and ends as if it had not been cut off."""
-    options = {"method": method, "options": SMALL, "random_state": 1, "null_searches": 1}
+    options = {"method": method, "random_state": 1, "null_searches": 1}
     whole = keyless.link(tables, **options)
 
     def cut(stage, *_):
@@ -153,7 +151,7 @@ def test_a_run_that_was_cut_off_goes_on(tables, tmp_path, method):
         keyless.link(tables, checkpoint=tmp_path, callback=cut, **options)
     stages = []
     again = keyless.link(tables, checkpoint=tmp_path, callback=lambda stage, *_: stages.append(stage), **options)
-    assert not {"starts", "tables", "joins"} & set(stages)
+    assert not {"search", "tables", "joins"} & set(stages)
     for name in whole.found:
         for part in ("permutation", "probability", "margin", "coupling"):
             np.testing.assert_array_equal(getattr(again.found[name], part), getattr(whole.found[name], part))

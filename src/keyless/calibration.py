@@ -15,14 +15,10 @@ from sklearn.linear_model import LogisticRegression
 
 from keyless.joint import JointLink
 from keyless.joint.simulation import Simulation
-from keyless.likelihood.canonical import Matcher, cross_covariance, fit_model, hardened
-from keyless.model.factors import whitened
 from keyless.pairs.constraints import Constraints
 from keyless.progress import Deadline, is_late
-from keyless.search.options import one_thread
-from keyless.search.two_tables import PairLink, coupled
 
-__all__ = ["Calibration", "calibrate", "calibrate_joint", "match_probabilities"]
+__all__ = ["Calibration", "calibrate_joint"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -46,49 +42,6 @@ class Calibration:
         return np.asarray(1 / (1 + np.exp(-(self.slope * _log_odds(np.asarray(probability)) + self.intercept))))
 
 
-def match_probabilities(link: PairLink, *, calibration: Calibration | None = None) -> FloatArray:
-    """Return the probability that each reference row's match is right; 0 for rows without one.
-
-    Args:
-        link: what `link_two_tables` found.
-        calibration: what `calibrate` returned; None: as the model states them.
-    """
-    paired = np.flatnonzero(link.permutation >= 0)
-    probability = np.zeros(len(link.permutation))
-    stated = np.clip(link.coupling[paired, link.permutation[paired]], 0.0, 1.0)
-    probability[paired] = stated if calibration is None else calibration(stated)
-    return probability
-
-
-def calibrate(link: PairLink, *, repeats: int = 3, seed: int = 0, deadline: Deadline | None = None) -> Calibration:
-    """Simulate linked tables like these, link them, and learn which stated probabilities are right how often.
-
-    Simulated tables keep the reference's rows and the residual rows of the matched table, exchanged among rows of
-    similar size, so that tails stay as they are. Correlations are set so that the simulated tables, once linked, show
-    the correlations seen here: fitting and matching inflate them in the simulation as in the data.
-
-    Args:
-        link: what `link_two_tables` found.
-        repeats: how many tables are simulated.
-        seed: of all random numbers.
-        deadline: after which no further table is simulated; without any, stated probabilities are taken as they are.
-    """
-    ordered, table, permutation, allowed = link.in_own_order()
-    paired = np.flatnonzero(permutation >= 0)
-    if len(paired) < 8:
-        return Calibration()
-    reference, matched = ordered.compact[paired], table.compact[permutation[paired]]
-    if allowed is not None:
-        allowed = allowed[np.ix_(paired, permutation[paired])]
-    rng = np.random.default_rng([seed, 17])
-    with one_thread():
-        simulation = _Simulation(reference, matched, allowed, rng)
-        if not is_late(deadline):
-            simulation.tune()
-        runs = [simulation.run() for _ in range(repeats) if not is_late(deadline)]
-    return _learned_from(runs)
-
-
 def calibrate_joint(
     tables: Sequence[tuple[FloatArray, BoolArray]],
     link: JointLink,
@@ -98,7 +51,7 @@ def calibrate_joint(
     constraints: Constraints | None = None,
     deadline: Deadline | None = None,
 ) -> list[Calibration]:
-    """Do the same, per table but the first, for what `keyless.joint.link_tables` found.
+    """Learn, per table but the first, how often matches of a stated probability are right in simulated tables.
 
     The noise of the simulation is set so that simulated tables, once linked, agree as well as the real ones. Still the
     simulation, which begins at its answer, is a little too sure, as the model by itself is too timid: the mean of what
@@ -128,64 +81,6 @@ def calibrate_joint(
             mine.append(found)
     learned = [_learned_from(mine) for mine in runs]
     return [Calibration((1 + found.slope) / 2, found.intercept / 2) for found in learned]
-
-
-class _Simulation:
-    """Makes tables that are linked to the reference as the matched table is, row i to row i."""
-
-    def __init__(
-        self, reference: FloatArray, matched: FloatArray, allowed: BoolArray | None, rng: np.random.Generator
-    ) -> None:
-        self.reference, self.allowed, self.rng = reference, allowed, rng
-        left, self.seen, right = np.linalg.svd(reference.T @ matched / len(reference), full_matrices=True)
-        self.shared = reference @ left[:, : len(self.seen)]
-        own = (matched @ right.T).astype(np.float64)
-        own[:, : len(self.seen)] -= self.seen * self.shared
-        self.own = own / (own.std(axis=0) + 1e-12)
-        self.correlations = np.minimum(self.seen, 0.99999)
-
-    def tune(self) -> None:
-        """Set the correlations so that linked simulations show those seen."""
-        target = np.arctanh(np.minimum(self.seen, 0.99999))
-        guess = target.copy()
-        for _ in range(2):
-            self.correlations = np.tanh(guess)
-            table = self._table()
-            shown = np.linalg.svd(cross_covariance(self.reference, table, self._linked(table)), compute_uv=False)
-            guess = np.maximum(guess + target - np.arctanh(np.minimum(shown, 0.99999)), 0.0)
-        self.correlations = np.minimum(np.tanh(guess), 0.99999)
-
-    def run(self) -> tuple[FloatArray, BoolArray]:
-        """Return what is stated about the matches of a new simulation, and which are right."""
-        table = self._table()
-        found = self._linked(table)
-        ratios = fit_model(cross_covariance(self.reference, table, found)).log_ratios(self.reference, table)
-        if self.allowed is not None:
-            ratios = np.where(self.allowed, ratios, -np.inf)
-        rows = np.flatnonzero(found >= 0)
-        return np.clip(coupled(ratios.astype(np.float64))[rows, found[rows]], 0.0, 1.0), found[rows] == rows
-
-    def _table(self) -> FloatArray:
-        own = self.own[self._exchanged(np.sum(self.shared**2, axis=1))]
-        size = len(self.correlations)
-        own[:, :size] = self.correlations * self.shared + np.sqrt(1 - self.correlations**2) * own[:, :size]
-        return whitened(own).astype(self.reference.dtype)
-
-    def _exchanged(self, size: FloatArray, *, block: int = 8) -> IntArray:
-        """Return a permutation that moves rows among rows of similar size: large rows often have large residuals."""
-        near = np.argsort(size, kind="stable")
-        key = (np.arange(len(size)) + self.rng.integers(block)) // block + 0.999 * self.rng.random(len(size))
-        order = np.empty(len(size), dtype=np.int64)
-        order[near] = near[np.argsort(key, kind="stable")]
-        return order
-
-    def _linked(self, table: FloatArray) -> IntArray:
-        """Link a simulated table from its true order, as the search would once it is near."""
-        matcher = Matcher(self.reference, table, allowed=self.allowed)
-        cross = cross_covariance(self.reference, table, np.arange(len(table)))
-        for _ in range(6):
-            cross, _ = matcher.step(cross)
-        return hardened(self.reference, table, cross, allowed=self.allowed).permutation
 
 
 def _learned_from(runs: Sequence[tuple[FloatArray, BoolArray]]) -> Calibration:

@@ -1,9 +1,8 @@
 """Is there a link at all?
 
-The link is destroyed (every factor of one table gets its rows permuted on its own: distributions stay, dependence goes)
-and a cheap version of the same search runs on that; what it finds is what chance can reach. A score above that proves
-little alone, for two tables may share structure without sharing entities, so the verdict also asks that the matching
-be sharp, and found more than once.
+What chance can reach is found by the same search where there is nothing to find: between matched rows and the partners
+of other rows, or with the link destroyed. A score above that proves little alone, for two tables may share structure
+without sharing entities, so the verdict also asks that the matching be sharp, and found more than once.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keyless.arrays import check_count
+from keyless.engine.pair import PairLink
+from keyless.engine.symmetry import mirrored_share
 from keyless.errors import InputError
 from keyless.joint import JointLink
 from keyless.joint.chance import chance_scores
@@ -23,22 +23,17 @@ from keyless.joint.clusters import table_latents
 from keyless.joint.held_out import held_out_log_ratios, held_out_score
 from keyless.landmarks import LargeLink
 from keyless.likelihood import FORBIDDEN
-from keyless.likelihood.canonical import cross_fit, mirrored_share
-from keyless.model.factors import Factors, whitened
 from keyless.pairs.constraints import Constraints
-from keyless.progress import Callback, Deadline, is_late
-from keyless.search.options import SearchOptions, one_thread
-from keyless.search.population import Population
-from keyless.search.two_tables import PairLink
+from keyless.pairs.limits import Limits
+from keyless.progress import Callback, Deadline
 
 __all__ = [
     "Evidence",
     "Verdict",
     "allowed_counts",
-    "judge",
     "judge_joint",
     "judge_large",
-    "null_search",
+    "judge_pair",
     "overall",
 ]
 
@@ -49,6 +44,21 @@ Verdict = Literal["linked", "uncertain", "unlinkable"]
 
 _MIRRORED = 0.85
 """A mirror image that is this good makes a link uncertain. Right links seen so far stay below 0.7."""
+
+_CHANCE = 0.5
+"""Nats above chance below which a link is no better than one of strangers; those reach 0.4 on real tables."""
+
+_CLEAR = 0.7
+"""Nats above chance from which a link is believed."""
+
+_HARDLY_AGAIN = 0.2
+"""Share of pairs that a search of half the rows finds again, below which a link is in doubt."""
+
+_STANDS_OUT = 0.85
+"""Part of what is needed to tell all rows apart that few rows must show."""
+
+_FEWEST_ROWS = 12
+"""Matched rows below which numbers alone tell nothing: the best of few matchings looks right by chance."""
 
 _WEAKEST_FIRST: tuple[Verdict, ...] = ("unlinkable", "uncertain", "linked")
 
@@ -90,45 +100,45 @@ def overall(evidences: Sequence[Evidence]) -> Evidence:
     return min(evidences, key=lambda evidence: (_WEAKEST_FIRST.index(evidence.verdict), evidence.excess))
 
 
-def judge(
-    link: PairLink,
-    *,
-    repeats: int = 3,
-    known: bool = False,
-    n_jobs: int = 1,
-    deadline: Deadline | None = None,
-    callback: Callback | None = None,
-) -> Evidence:
-    """Return the verdict on what `link_two_tables` found.
+def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Evidence:
+    """Return the verdict on what `keyless.engine.link_pair` found.
+
+    The score is how well partners stand out among all rows, by maps that have not seen them. Chance is what the search
+    reaches between the same tables with the link crossed; see `keyless.engine.crossing`.
 
     Args:
         link: the correspondence.
-        repeats: how many times the link is destroyed and searched for.
+        limits: which pairs might be matched.
         known: whether the caller knows some pairs, which settles what mirror images leave open.
-        n_jobs: how many candidates are worked on at a time; the answer does not depend on it.
-        deadline: after which no further null search begins; without any the verdict is
-            `"uncertain"` at best.
-        callback: called after every null search, with stage `"chance"` and the score it reached.
     """
-    reference, table, permutation, allowed = link.in_own_order()
-    nulls = null_search(
-        reference,
-        table,
-        repeats=repeats,
-        options=link.options,
-        seed=link.seed,
-        allowed=allowed,
-        n_jobs=n_jobs,
-        deadline=deadline,
-        callback=callback,
-    )
-    held_out = cross_fit(reference.compact, table.compact, permutation).log_ratios()
+    matching = link.form.matching
+    rows = np.flatnonzero(link.permutation >= 0)
+    scores = [side.scores[np.argsort(order)] for side, order in zip(link.factors, link.orders, strict=True)]
+    allowed = limits.mask()
     evidence = Evidence(
-        "uncertain", link.score, nulls, _needed(permutation, allowed), _sharpness(held_out, permutation, allowed),
+        "uncertain",
+        matching.identification,
+        tuple(matching.identification - one.excess for one in link.crossings),
+        float(np.mean(np.log(np.maximum(limits.choices, 1)))),
+        link.sharpness,
         link.agreement,
-        0.0 if known else _mirrored(reference.scores, table.scores, permutation, allowed),
-    )  # fmt: skip
-    return replace(evidence, verdict=_verdict(evidence, settled=link.settled))
+        0.0 if known else _mirrored(scores[0], scores[1], link.permutation, allowed),
+    )
+    if not link.crossings:
+        return evidence
+    again = max(1.0 if one.again is None else one.again for one in link.crossings)
+    if link.crossings[0].halved:
+        chance = evidence.excess < 0 or (evidence.excess < _CHANCE and again < _HARDLY_AGAIN)
+    else:
+        chance = evidence.excess < _CLEAR or rows.size < _FEWEST_ROWS
+    if chance:
+        return replace(evidence, verdict="unlinkable")
+    clear = evidence.excess > _CLEAR and again >= _HARDLY_AGAIN
+    if not link.crossings[0].halved:
+        # Shuffled factors are too easy a rival: partners must stand out almost fully, and not among a few rows.
+        clear &= evidence.score > _STANDS_OUT * evidence.needed
+    linked = clear and evidence.sharpness > 0.5 and evidence.mirrored < _MIRRORED
+    return replace(evidence, verdict="linked" if linked else "uncertain")
 
 
 def judge_joint(
@@ -260,69 +270,13 @@ def allowed_counts(constraints: Constraints | None, number: int, sizes: Sequence
     return count
 
 
-def null_search(
-    reference: Factors,
-    table: Factors,
-    *,
-    repeats: int = 3,
-    options: SearchOptions | None = None,
-    seed: int = 0,
-    allowed: BoolArray | None = None,
-    n_jobs: int = 1,
-    deadline: Deadline | None = None,
-    callback: Callback | None = None,
-) -> tuple[float, ...]:
-    """Return the scores that the starts of the search reach where there is nothing to find.
-
-    Args:
-        reference: factors of the reference.
-        table: factors of the table, whose dependence is destroyed.
-        repeats: how many times.
-        options: those of the search.
-        seed: of all random numbers.
-        allowed: which pairs of rows may be matched; None: all.
-        n_jobs: how many candidates are worked on at a time.
-        deadline: after which no further search begins.
-        callback: called after every search, with stage `"chance"` and the score it reached.
-    """
-    repeats = check_count(repeats, name="repeats")
-    options = SearchOptions() if options is None else options
-    # As many agreeing as can never be: every start is grown, and nothing else happens.
-    cheap = replace(options, beams=False, rounds=0, attempts=1, spaces=min(4, options.spaces), agreeing=10**6)
-    rng = np.random.default_rng([seed, 9])
-    scores: list[float] = []
-    with one_thread():
-        for _ in range(repeats):
-            if is_late(deadline):
-                break
-            destroyed = _without_link(table, rng)
-            population = Population(reference, destroyed, options=cheap, rng=rng, allowed=allowed, n_jobs=n_jobs)
-            population.search()
-            scores.append(population.best.score)
-            if callback is not None:
-                callback("chance", len(scores), repeats, scores[-1])
-    return tuple(scores)
-
-
-def _without_link(factors: Factors, rng: np.random.Generator) -> Factors:
-    """Return the factors with every column's rows permuted on their own, whitened again."""
-    shuffled = np.column_stack([rng.permutation(column) for column in factors.scores.T])
-    return replace(factors, scores=whitened(shuffled))
-
-
-def _needed(permutation: IntArray, allowed: BoolArray | None) -> float:
-    if allowed is None:
-        return float(np.log(len(permutation)))
-    return float(np.mean(np.log(np.maximum(allowed.sum(axis=1), 1))))
-
-
 def _mirrored(reference: FloatArray, table: FloatArray, permutation: IntArray, allowed: BoolArray | None) -> float:
     """`mirrored_share` of the matched rows, given any factors of all rows; 0 where there are too few to tell."""
     rows = np.flatnonzero(permutation >= 0)
     if len(rows) < 2 * max(reference.shape[1], table.shape[1]):
         return 0.0
     pairs = None if allowed is None else allowed[np.ix_(rows, permutation[rows])]
-    return mirrored_share(whitened(reference[rows]), whitened(table[permutation[rows]]), allowed=pairs)
+    return mirrored_share(reference[rows], table[permutation[rows]], allowed=pairs)
 
 
 def _sharpness(log_ratios: FloatArray, permutation: IntArray, allowed: BoolArray | None) -> float:

@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 from keyless.links import Links
 from keyless.model.scales import ScaleName
 from keyless.progress import Callback
-from keyless.search import SearchOptions
 from keyless.settings import Settings
 from keyless.staircase import Staircase
 from keyless.tables import Reading, read_tables
@@ -38,7 +37,6 @@ def link(
     refiner: Literal["likelihood", "m3o"] = "likelihood",
     missingness: bool = False,
     null_searches: int | None = None,
-    options: SearchOptions | None = None,
     random_state: int | np.random.Generator | None = None,
     n_jobs: int = 1,
     max_time: float | None = None,
@@ -70,7 +68,6 @@ def link(
         missingness: let which entries are observed count as information about the entity.
         null_searches: how often the link is destroyed and searched for, to know what chance reaches; None: three times,
             or once from 500 rows on, where chance hardly varies.
-        options: what the pairwise search may spend.
         random_state: seed; the same seed gives the same answer.
         n_jobs: how many candidates are worked on at a time; the answer does not depend on it.
         max_time: seconds after which the best so far is returned, with a status that says so.
@@ -103,7 +100,6 @@ def link(
         refiner=refiner,
         missingness=missingness,
         null_searches=null_searches,
-        options=options,
         random_state=random_state,
         n_jobs=n_jobs,
         max_time=max_time,
@@ -138,7 +134,6 @@ class TableLinker(BaseEstimator):  # type: ignore[misc]
         refiner: Literal["likelihood", "m3o"] = "likelihood",
         missingness: bool = False,
         null_searches: int | None = None,
-        options: SearchOptions | None = None,
         random_state: int | np.random.Generator | None = None,
         n_jobs: int = 1,
         max_time: float | None = None,
@@ -159,7 +154,6 @@ class TableLinker(BaseEstimator):  # type: ignore[misc]
         self.refiner = refiner
         self.missingness = missingness
         self.null_searches = null_searches
-        self.options = options
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.max_time = max_time

@@ -10,11 +10,11 @@ import numpy as np
 
 from keyless.errors import Status
 from keyless.evidence import Evidence
-from keyless.joint.matching import match
 from keyless.likelihood import FORBIDDEN
 from keyless.model.factor_model import FactorModel
+from keyless.model.scales import Scale
 
-__all__ = ["Found", "Route", "canonical_correlations", "has_lonely_rows", "stated_probability"]
+__all__ = ["Found", "Route", "canonical_correlations", "stated_probability"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -66,6 +66,7 @@ class Route:
         model: of all tables.
         status: how it ended.
         starts: what was tried.
+        scales: per table, the scale of each column.
         work: what it took, where that is told.
     """
 
@@ -74,23 +75,13 @@ class Route:
     model: FactorModel
     status: Status
     starts: tuple[Mapping[str, Any], ...]
+    scales: tuple[tuple[Scale, ...], ...]
     work: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def linked(self) -> bool:
         """Whether every table is."""
         return all(found.evidence.verdict == "linked" for found in self.found)
-
-
-def has_lonely_rows(route: Route, *, sure: float = 0.99, share: float = 0.02) -> bool:
-    """Tell whether more than a few rows have, by what links the others, surely no partner."""
-    for found in route.found:
-        if found.log_ratios is None:
-            continue
-        alone = 1 - match(found.log_ratios.astype(np.float64), strangers=True).coupling().sum(axis=1)
-        if np.count_nonzero(alone > sure) > max(2, share * len(alone)):
-            return True
-    return False
 
 
 def stated_probability(found: Found) -> FloatArray:

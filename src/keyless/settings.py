@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -13,7 +13,6 @@ from keyless.arrays import check_count, check_positive
 from keyless.errors import InputError
 from keyless.model.scales import ScaleName
 from keyless.progress import Callback
-from keyless.search import SearchOptions
 from keyless.tables import Reading
 
 __all__ = ["Settings"]
@@ -36,7 +35,6 @@ class Settings:
     refiner: Literal["likelihood", "m3o"]
     missingness: bool
     null_searches: int | None
-    options: SearchOptions | None
     random_state: int | np.random.Generator | None
     n_jobs: int
     max_time: float | None
@@ -63,8 +61,6 @@ class Settings:
             value = getattr(self, name)
             if not isinstance(value, bool | np.bool_) and not (name == "strangers" and value is None):
                 raise InputError(f"{name}: must be True or False; found {value!r}.")
-        if self.method == "pairs" and self.strangers:
-            raise InputError("strangers: must not be True with method='pairs', which gives every row a partner.")
         if self.method == "landmarks" and self.refiner == "m3o":
             raise InputError("refiner: must be 'likelihood' with method='landmarks'; M³O holds all pairs of rows.")
         check_count(self.n_jobs, name="n_jobs")
@@ -73,12 +69,6 @@ class Settings:
                 check_count(getattr(self, name), name=name)
         if self.max_time is not None:
             check_positive(self.max_time, name="max_time")
-
-    @property
-    def search(self) -> SearchOptions:
-        """What the pairwise search may spend, the rank held where it is given."""
-        options = SearchOptions() if self.options is None else self.options
-        return options if self.rank is None else replace(options, max_rank=self.rank)
 
     @property
     def plain(self) -> dict[str, Any]:

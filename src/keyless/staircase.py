@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 import keyless
-from keyless.calibration import Calibration, calibrate, calibrate_joint, match_probabilities
+from keyless.calibration import Calibration, calibrate_joint
 from keyless.checkpoints import Checkpoints, fingerprint
+from keyless.engine import PairLink, Side, compared, find_pair
+from keyless.engine.side import MAX_RANK
 from keyless.errors import InputError, Status
-from keyless.evidence import Evidence, allowed_counts, judge, judge_joint, judge_large
+from keyless.evidence import allowed_counts, judge_joint, judge_large, judge_pair
 from keyless.joint import JointLink, link_tables
 from keyless.joint.clusters import stack, table_latents
 from keyless.knowledge import read_constraints, shared_pairs, start_couplings
@@ -25,10 +27,10 @@ from keyless.links import Links, TableLink
 from keyless.model.factor_model import FactorModel, fit, information, initial_model, posterior
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import Scale, ScaleName, scale_table
+from keyless.pairs.limits import Limits
 from keyless.problem import Block, Problem
 from keyless.progress import Deadline
-from keyless.routes import Found, Route, canonical_correlations, has_lonely_rows, stated_probability
-from keyless.search import PairLink, link_two_tables
+from keyless.routes import Found, Route, canonical_correlations, stated_probability
 from keyless.settings import Settings
 from keyless.solvers import M3O
 from keyless.tables import Table, with_missingness
@@ -39,11 +41,11 @@ __all__ = ["Staircase"]
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-_FEW_GAPS = 0.95
-"""Above this observed share the pairwise search, which fills gaps first, loses little by doing so."""
+_FEW_GAPS = 0.98
+"""Above this observed share a joint search finds nothing that the search for canonical pairs does not find."""
 
-_JOINT_FIRST = 1000
-"""From so many rows on the joint model goes first."""
+_FEW_ROWS = 200
+"""Rows up to which a brief joint search is quick, and goes first."""
 
 _MANY_ROWS = 500
 """From so many rows on scores hardly vary by chance: one null search and one simulation are enough."""
@@ -122,9 +124,7 @@ class Staircase:
 
     @property
     def scales(self) -> tuple[tuple[Scale, ...], ...]:
-        """Per table, the scale of each column."""
-        if self.large:
-            return tuple(table.scales for table in self.large_tables)
+        """Per table, the scale of each column, chosen by all rows."""
         return tuple(scales for _, scales in self.scored)
 
     def checkpoints(self) -> Checkpoints:
@@ -168,7 +168,7 @@ class Staircase:
                 )
                 for table, f in zip(self.given[1:], route.found, strict=True)
             },
-            model=JointModel(route.model, self.scales, shared=linkable),
+            model=JointModel(route.model, route.scales, shared=linkable),
             status=_STOPPED if self.deadline.asked else route.status,
             choices=self.choices(route),
             starts=route.starts,
@@ -179,37 +179,39 @@ class Staircase:
     def route(self) -> Route:
         """Choose between one joint model of all tables and a search for canonical pairs, table by table.
 
-        Where entries are missing or tables are several the joint model goes first: its likelihood is exact there. Two
-        complete tables are searched for canonical pairs first, which does not ask that the tables share all factors.
-        The other route is tried when the first does not end in a link, or when it leaves rows that have no partner:
-        the pairwise search gives every row one. It also takes longer as rows become many, and then goes second.
-        Beyond some thousand rows neither is affordable, and landmarks find the map.
+        Clean factors that both tables share are found most quickly by landmarks, or by a joint model where rows are few
+        or tables several. Otherwise two tables are searched for canonical pairs, which does not ask that the tables
+        share all factors. Where entries are missing or tables are several, a long joint search is the last resort.
+        Beyond some thousand rows only landmarks are affordable.
         """
         if self.large:
             return self.from_landmarks()
-        equal = len({t.block.shape[0] for t in self.tables}) == 1
         if self.settings.method == "pairs":
-            return self.from_pairs(None)
-        if self.settings.method == "joint" or self.settings.strangers or not equal:
-            return self.from_joint(self.joint())
-        complete = np.mean([t.block.mask.mean() for t in self.tables]) >= _FEW_GAPS
-        if complete and len(self.tables) == 2 and len(self.scores[0][0]) < _JOINT_FIRST:
-            pairs = self.from_pairs(None)
-            if self.deadline.passed or (
-                pairs.linked and (self.settings.strangers is False or not has_lonely_rows(pairs))
-            ):
-                return pairs
-            # What the pairwise search has not found in complete tables, a long joint search does not find either.
-            joint = self.joint(pairs if pairs.linked else None, thorough=False)
-            found = self.from_joint(joint) if joint.convincing else pairs
-            return found if found.linked or not pairs.linked else pairs
-        joint = self.joint()
-        if joint.convincing or self.deadline.passed:
-            return self.from_joint(joint)
-        pairs = self.from_pairs(joint)
-        return pairs if pairs.linked else self.from_joint(joint)
+            return self.from_pairs()
+        if self.settings.method == "joint":
+            return self.from_joint(self.joint("joint"))
+        gaps = float(np.mean([t.block.mask.mean() for t in self.tables])) < _FEW_GAPS
+        several = len(self.tables) > 2
+        if several or max(t.block.shape[0] for t in self.tables) <= _FEW_ROWS:
+            brief = self.joint("joint-brief", thorough=False)
+            if brief.convincing or self.deadline.passed:
+                return self.from_joint(brief)
+        elif self.settings.refiner == "likelihood":
+            landmarks = self.from_landmarks(thorough=False)
+            if landmarks.linked or self.deadline.passed:
+                return landmarks
+        pairs = self.from_pairs()
+        if self.deadline.passed or (pairs.linked and not several):
+            return pairs
+        if not (gaps or several):
+            return pairs
+        joint = self.joint("joint", pairs if pairs.linked else None, thorough=not pairs.linked)
+        if not joint.convincing:
+            return pairs
+        found = self.from_joint(joint)
+        return found if found.linked or not pairs.linked else pairs
 
-    def joint(self, pairs: Route | None = None, *, thorough: bool = True) -> JointLink:
+    def joint(self, stage: str, pairs: Route | None = None, *, thorough: bool = True) -> JointLink:
         """Search with one model of all tables, from the correspondence that pairs have been linked by, if any."""
         starts = {pair: named[0][1] for pair, named in self.couplings.items()}
         if pairs is not None:
@@ -220,10 +222,10 @@ class Staircase:
             plain = [(v[:, :width], mask[:, :width]) for (v, mask), width in zip(self.scores, widths, strict=True)]
             first = self.deadline.half()
             values = self.kept.stage(
-                "joint-values", lambda: self.joint_link(plain, starts, thorough=thorough, deadline=first)
+                f"{stage}-values", lambda: self.joint_link(plain, starts, thorough=thorough, deadline=first)
             )
             starts |= {(0, k): coupling for k, coupling in enumerate(values.couplings, start=1) if values.convincing}
-        return self.kept.stage("joint", lambda: self.joint_link(self.scores, starts, thorough=thorough))
+        return self.kept.stage(stage, lambda: self.joint_link(self.scores, starts, thorough=thorough))
 
     def joint_link(
         self,
@@ -245,32 +247,50 @@ class Staircase:
             deadline=self.deadline if deadline is None else deadline,
         )
 
-    def pair(self, number: int, joint: JointLink | None) -> PairLink:
-        """Search one table and the reference for canonical pairs."""
+    def side(self, number: int) -> Side:
+        """Return one table as the engine sees it."""
+        table = self.tables[number]
         kind = self.settings.scales
-        given = [(table.block.values, table.block.mask) for table in self.tables]
+        rank = MAX_RANK if self.settings.rank is None else self.settings.rank
         if isinstance(kind, Mapping):
             # Columns whose scales are given are put on them beforehand.
-            kind, given = "identity", self.scores
-        (reference, reference_mask), (table, table_mask) = given[0], given[number]
-        first = [] if joint is None else [("joint model", joint.couplings[number - 1])]
-        return self.kept.stage(
+            scores, mask = self.scores[number]
+            return Side(scores, mask, scales="identity", max_rank=rank, name=table.name)
+        return Side(table.block.values, table.block.mask, scales=kind, max_rank=rank, name=table.name)
+
+    def pair(self, number: int) -> PairLink:
+        """Search one table and the reference for canonical pairs, and compare what was found with chance."""
+        limits = self.limits_with(number)
+        found = self.kept.stage(
             f"pair{number}",
-            lambda: link_two_tables(
-                reference,
-                table,
-                reference_mask=reference_mask,
-                table_mask=table_mask,
-                scales=kind,
-                allowed=self.constraints.allowed(0, number),
-                start_couplings=[*self.couplings.get((0, number), []), *first],
-                options=self.settings.search,
+            lambda: find_pair(
+                self.side(0),
+                self.side(number),
+                limits=limits,
+                starts=self.couplings.get((0, number), []),
+                every_row=None if self.settings.strangers is None else not self.settings.strangers,
+                seed=self.seed,
                 n_jobs=self.settings.n_jobs,
+                callback=self.report,
+                deadline=self.deadline,
+            ),
+        )
+        return self.kept.stage(
+            f"pair{number}-chance",
+            lambda: compared(
+                found,
+                limits=limits,
+                repeats=self.repeats,
                 seed=self.seed,
                 callback=self.report,
                 deadline=self.deadline,
             ),
         )
+
+    def limits_with(self, number: int) -> Limits:
+        """Return which rows of the reference and of a table may be matched."""
+        rows = [np.arange(self.tables[k].block.shape[0]) for k in (0, number)]
+        return Limits.between(self.limits, ([0], [rows[0]]), ([number], [rows[1]]))
 
     def from_joint(self, joint: JointLink) -> Route:
         """Judge and calibrate what the joint model found."""
@@ -320,14 +340,15 @@ class Staircase:
             )
             self.matched(found[-1])
         starts = tuple({"route": "joint", "pair": s.pair, "start": s.name, "score": s.score} for s in joint.starts)
-        return Route("joint", found, joint.model, joint.status, starts)
+        return Route("joint", found, joint.model, joint.status, starts, self.scales)
 
-    def from_landmarks(self) -> Route:
+    def from_landmarks(self, *, thorough: bool = True) -> Route:
         """Link by landmarks, candidates and a sparse assignment; judge what was found."""
         link = self.kept.stage(
             "landmarks",
             lambda: LargeSearch(
                 self.large_tables,
+                thorough=thorough,
                 rank=self.settings.rank,
                 strangers=self.settings.strangers,
                 constraints=self.limits,
@@ -345,7 +366,8 @@ class Staircase:
             found.append(
                 Found(
                     matched.permutation,
-                    matched.coupling,
+                    # Of few rows all pairs are given, whichever way they were found.
+                    matched.coupling if self.large else matched.coupling.toarray(),
                     matched.stated,
                     canonical_correlations(*test.latents, rank=link.model.rank),
                     evidence,
@@ -369,58 +391,33 @@ class Staircase:
                 for table, m in zip(self.given[1:], link.matched, strict=True)
             },
         }
-        return Route("landmarks", found, link.model, link.status, starts, work)
+        scales = tuple(table.scales for table in self.large_tables)
+        return Route("landmarks", found, link.model, link.status, starts, scales, work)
 
-    def from_pairs(self, joint: JointLink | None) -> Route:
-        """Search for canonical pairs, table by table; judge and calibrate what was found."""
-        pairs = [self.pair(number, joint) for number in range(1, len(self.tables))]
+    def from_pairs(self) -> Route:
+        """Search for canonical pairs, table by table, and judge what was found."""
+        pairs = [self.pair(number) for number in range(1, len(self.tables))]
         found, starts = [], []
         for number, pair in enumerate(pairs, start=1):
-            evidence, calibration = self.kept.stage(
-                f"pair{number}-evidence",
-                lambda pair=pair: self.judged(pair),  # type: ignore[misc]
-            )
-            probability = match_probabilities(pair, calibration=calibration)
-            alone = pair.permutation < 0
-            probability[alone] = np.clip(1 - pair.coupling[alone].sum(axis=1), 0.0, 1.0)
-            correlations = pair.model.correlations
+            evidence = judge_pair(pair, limits=self.limits_with(number), known=bool(self.constraints.known))
             found.append(
                 Found.among_all(
-                    (pair.permutation, pair.coupling, pair.log_ratios),
-                    probability=probability,
-                    correlations=correlations,
+                    (pair.permutation, pair.pairs, pair.ratios),
+                    probability=pair.probability,
+                    correlations=pair.correlations,
                     evidence=evidence,
                 )
             )
             self.matched(found[-1])
-            starts += [
-                {"route": "pairs", "pair": (0, number), "start": s.name, "stage": s.stage, "score": s.score}
-                for s in pair.starts
-            ]
+            starts += [{"route": "pairs", "pair": (0, number), "start": s.name, "score": s.score} for s in pair.starts]
         model = self.model_of([pair.permutation for pair in pairs])
         worst = min((pair.status for pair in pairs), key=lambda status: status.converged)
-        return Route("pairs", found, model, worst, tuple(starts))
+        return Route("pairs", found, model, worst, tuple(starts), self.scales)
 
     def matched(self, found: Found) -> None:
         """Report how many rows have a partner that is expected to be right."""
         paired = found.permutation >= 0
         self.report("matched", round(float(stated_probability(found)[paired].sum())), len(paired), found.evidence.score)
-
-    def judged(self, pair: PairLink) -> tuple[Evidence, Calibration]:
-        """Return the verdict on a pairwise link, and how its probabilities are to be read."""
-        evidence = judge(
-            pair,
-            repeats=self.repeats,
-            known=bool(self.constraints.known),
-            n_jobs=self.settings.n_jobs,
-            deadline=self.deadline,
-            callback=self.report,
-        )
-        if evidence.verdict == "unlinkable":
-            return evidence, Calibration()
-        calibration = calibrate(pair, repeats=self.simulations, seed=self.seed, deadline=self.deadline)
-        self.report("calibration", 1, 1, pair.score)
-        return evidence, calibration
 
     def model_of(self, permutations: Sequence[IntArray]) -> FactorModel:
         """Fit the joint model of all tables in a given order."""
@@ -467,7 +464,7 @@ class Staircase:
             **({"landmarks": route.work} if route.work else {}),
             "scales": {
                 name: dict(zip(table.columns, (scale.kind for scale in scales), strict=True))
-                for name, table, scales in zip(names, self.tables, self.scales, strict=True)
+                for name, table, scales in zip(names, self.tables, route.scales, strict=True)
             },
             "left_out": {table.name: list(table.left_out) for table in self.given},
             "known_pairs": sum(len(rows) for rows in self.constraints.known.values()),

@@ -16,6 +16,7 @@ from sklearn.datasets import load_breast_cancer
 
 from keyless.alignment import Latents, anneal, procrustes, settle, signature_starts
 from keyless.datasets import ShuffledTables
+from keyless.engine import Side, link_pair
 from keyless.experiments.base import Experiment, Outcome, Run
 from keyless.experiments.drawing import bars, finish, legend, panels
 from keyless.experiments.synthetic import draw, oracle_wrong
@@ -23,8 +24,7 @@ from keyless.joint import link_tables
 from keyless.likelihood import couple
 from keyless.metrics import hamming, normalised_error
 from keyless.model import fit_table, information, padded
-from keyless.model.scales import scale_table
-from keyless.search import SearchOptions, link_two_tables
+from keyless.model.scales import ScaleName, scale_table
 
 __all__ = ["EXPERIMENT", "aligned", "jointly", "tumours"]
 
@@ -33,8 +33,8 @@ Floats = NDArray[np.float64]
 _STARTS = 8
 """As many random starts as there are signature starts."""
 
-_ONE_START = SearchOptions(spaces=1, beams=False, rounds=0, attempts=1)
-"""A search without a portfolio: the couplings of one factor space, neither bred nor mixed."""
+_ONE_SPACE = 1
+"""A search without a portfolio: the couplings of one factor space."""
 
 
 def aligned(made: ShuffledTables, *, signatures: bool = True, likelihood: bool = True, seed: int = 0) -> int:
@@ -124,18 +124,20 @@ def tumours(seed: int, *, portfolio: bool = True, transforms: bool = True, rows:
 
     Args:
         seed: of the row order, of which rows are taken, and of the search.
-        portfolio: search with the default options; else from one space, without beams or breeding.
+        portfolio: seek first couplings in all spaces; else in one.
         transforms: choose logarithms or roots of columns by the data; else leave columns as they are.
         rows: how many of the 569 tumours to take.
     """
     rng = np.random.default_rng(seed)
     data = load_breast_cancer().data[rng.permutation(569)[:rows]]
     order = rng.permutation(rows)
-    found = link_two_tables(
-        data[:, :10],
-        data[order, 20:],
-        options=None if portfolio else _ONE_START,
-        scales="auto" if transforms else "identity",
+    scales: ScaleName = "auto" if transforms else "identity"
+    found = link_pair(
+        Side(data[:, :10], scales=scales),
+        Side(data[order, 20:], scales=scales),
+        every_row=True,
+        spaces=None if portfolio else _ONE_SPACE,
+        repeats=0,
         seed=seed,
     )
     return 100 * hamming(found.permutation, np.argsort(order)) / rows
@@ -222,8 +224,8 @@ def _run(run: Run) -> Outcome:
             "signatures, likelihood: one alignment of two tables, the first stage of keyless alone, from eight starts. "
             "Without signatures the eight starts are random rotations; without the likelihood rows are judged and "
             "assigned by distances of whitened factors.",
-            "portfolio, transforms: the pairwise search. Without the portfolio it has one factor space, no beams and "
-            "no breeding; without transforms columns are standardised as they are.",
+            "portfolio, transforms: the search for canonical pairs. Without the portfolio it has one factor space; "
+            "without transforms columns are standardised as they are.",
             "leave-one-out: the joint model. Without it each table is linked with the reference alone.",
             "The settings at 20% observed and with five narrow tables were added because the others, at a first look, "
             "left no difference with and without the likelihood and leave-one-out.",

@@ -27,8 +27,8 @@ from matplotlib.figure import Figure
 import keyless
 from keyless.arrays import check_count
 from keyless.errors import InputError
+from keyless.parallel import one_thread
 from keyless.progress import Callback
-from keyless.search.options import one_thread
 
 __all__ = ["COLUMNS", "Experiment", "Interrupted", "Outcome", "Run", "markdown", "run_experiment", "show"]
 

@@ -90,6 +90,7 @@ class LargeSearch:
         strangers: whether rows may have no partner; None: decided from the data.
         constraints: which rows may, must or must not be the same entity.
         shared: numbers of columns that measure the same thing, per pair of tables; those with the reference are used.
+        thorough: whether a map that nothing else finds is sought on the outermost rows, by a joint search.
         null_searches: how often the link is destroyed and searched for.
         seed: of all random numbers.
         callback: called with stage, step, total and objective.
@@ -104,11 +105,13 @@ class LargeSearch:
         strangers: bool | None = None,
         constraints: Constraints | None = None,
         shared: Mapping[tuple[int, int], Sequence[tuple[int, int]]] | None = None,
+        thorough: bool = True,
         null_searches: int = 1,
         seed: int = 0,
         callback: Callback | None = None,
         deadline: Deadline | None = None,
     ) -> None:
+        self.thorough = thorough
         self.tables, self.strangers, self.constraints, self.seed = tuple(tables), strangers, constraints, seed
         self.shared = {} if shared is None else shared
         self.rank_given, self.largest_rank = rank is not None, 40 if rank is None else rank
@@ -188,7 +191,7 @@ class LargeSearch:
             if again is None:
                 break
             found = _better(found, again)
-        if not found.promising and not self.expired():
+        if self.thorough and not found.promising and not self.expired():
             found = self.from_outermost(left, right, clouds, found)
         return found
 

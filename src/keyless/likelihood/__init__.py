@@ -1,15 +1,5 @@
 """How likely rows of different tables are the same entity."""
 
-from keyless.likelihood.canonical import (
-    Candidate,
-    CanonicalModel,
-    CrossFit,
-    Matcher,
-    cross_fit,
-    fit_model,
-    grown,
-    hardened,
-)
 from keyless.likelihood.pairs import (
     FORBIDDEN,
     approximate_log_ratio,
@@ -27,21 +17,13 @@ from keyless.likelihood.shared import shared_log_ratio
 
 __all__ = [
     "FORBIDDEN",
-    "Candidate",
-    "CanonicalModel",
-    "CrossFit",
-    "Matcher",
     "approximate_log_ratio",
     "best_candidates",
     "couple",
     "couple_with_strangers",
-    "cross_fit",
     "exact_log_ratio",
     "expected_log_ratio",
-    "fit_model",
     "forbid",
-    "grown",
-    "hardened",
     "log_z",
     "pair_log_ratio",
     "shared_log_ratio",

@@ -1,0 +1,7 @@
+"""The engine: from two tables to a map between them, matched rows, and a comparison with chance."""
+
+from keyless.engine.crossing import Crossing
+from keyless.engine.pair import PairLink, compared, find_pair, link_pair
+from keyless.engine.side import Side
+
+__all__ = ["Crossing", "PairLink", "Side", "compared", "find_pair", "link_pair"]

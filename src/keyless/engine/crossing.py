@@ -1,0 +1,159 @@
+"""What chance reaches on these very tables: the found link is crossed, and the search runs on tables of other entities.
+
+Matched rows are split in halves H and K. If the link is right, the left rows of H and the right rows of K are tables of
+different entities from exactly these populations, with all their groups, trends and outliers. Whatever a search finds
+between them is chance. If the link is wrong, the left rows of H and their own supposed partners are no better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from keyless.engine.forms import Form
+from keyless.engine.refine import Refinement
+from keyless.engine.search import Search
+from keyless.model.factors import Factors, whitened
+from keyless.pairs.limits import Limits
+from keyless.progress import Callback, Deadline, is_late
+
+__all__ = ["FAR_ABOVE", "Crossing", "crossings"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_SPACES = 2
+"""Spaces in which the searches of a crossing seek first couplings: fewer than for data, since there are several."""
+
+_MOST_PAIRS = 500
+"""Matched pairs that are split: more would take longer and tell no more."""
+
+_FEWEST_PAIRS = 120
+"""Matched pairs below which halves are too small to be linked; the factors of one table are shuffled instead."""
+
+FAR_ABOVE = 1.0
+"""Nats above chance from which a link need not be found again: strangers were seen to reach 0.4."""
+
+_NO_BETTER = 0.2
+"""Nats above chance below which a link that is not found again is given up."""
+
+_HARDLY = 0.1
+"""Share of pairs found again below which a link counts as not found again."""
+
+_ROUNDS = 10
+"""Rounds of refining the found pairs of a half."""
+
+_PAIRS_PER_FACTOR = 6
+"""Pairs of a half that each factor asks for, as in the search."""
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """One comparison with chance.
+
+    Attributes:
+        same: how well partners stand out among the rows of a half, in nats above a guess.
+        chance: how well partners stand out that a search finds among rows of different entities.
+        again: share of the found pairs that a search from nothing finds again in half of the rows; None where that was
+            not tried, because the comparison was clear without it or rows were too few.
+        halved: whether halves of the matched rows were compared; otherwise factors were shuffled.
+    """
+
+    same: float
+    chance: float
+    again: float | None = None
+    halved: bool = True
+
+    @property
+    def excess(self) -> float:
+        """Nats by which partners stand out more than chance makes them."""
+        return self.same - self.chance
+
+    @property
+    def decided(self) -> bool:
+        """Whether one comparison is enough."""
+        return self.halved and not 0 <= self.excess <= FAR_ABOVE
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether chance does as well, and the pairs are not found again."""
+        return self.excess < _NO_BETTER and (self.again or 0.0) < _HARDLY
+
+
+def crossings(
+    form: Form,
+    permutation: IntArray,
+    *,
+    limits: Limits,
+    repeats: int,
+    seed: int,
+    deadline: Deadline | None = None,
+    callback: Callback | None = None,
+) -> list[Crossing]:
+    """Compare a link with what chance reaches.
+
+    Args:
+        form: factors of both tables and their matching.
+        permutation: the right row of each left row, −1 for none.
+        limits: which pairs may be matched.
+        repeats: how many comparisons are made at the most; fewer where the first is clear.
+        seed: of the splits.
+        deadline: after which no further comparison begins.
+        callback: called after each, with stage `"chance"` and the nats that chance reached.
+    """
+    found: list[Crossing] = []
+    rng = np.random.default_rng([seed, 5])
+    matched = np.flatnonzero(permutation >= 0)
+    few = len(matched) < _FEWEST_PAIRS or limits.groups is not None
+    compared = _shuffled(form, limits, rng) if few else _halved(form, permutation, rng)
+    for _ in range(repeats):
+        if is_late(deadline):
+            break
+        found.append(next(compared))
+        if callback is not None:
+            callback("chance", len(found), repeats, found[-1].chance)
+        if found[0].decided:
+            break
+    return found
+
+
+def _halved(form: Form, permutation: IntArray, rng: np.random.Generator) -> Iterator[Crossing]:
+    """Yield comparisons of random halves of the matched rows, each with itself and with the other."""
+    rows = np.flatnonzero(permutation >= 0)
+    while True:
+        chosen = rng.permutation(rows)[:_MOST_PAIRS]
+        half = len(chosen) // 2
+        own, other = np.sort(chosen[:half]), np.sort(chosen[half : 2 * half])
+        left = _some(form.left, own)
+        right, crossed = (_some(form.right, np.sort(permutation[part])) for part in (own, other))
+        place = np.argsort(np.argsort(permutation[own]))
+        pairs = np.zeros((half, half))
+        pairs[np.arange(half), place] = 1.0
+        same = Refinement(left.compact, right.compact, limits=Limits((half, half))).run(pairs, rounds=_ROUNDS)
+        found = Crossing(same.identification, _searched(left, crossed).identification)
+        if not found.decided:
+            fresh = _searched(left, right)
+            found = replace(found, again=float(np.mean(fresh.ratios.argmax(axis=1) == place)))
+        yield found
+
+
+def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[Crossing]:
+    """Yield comparisons with tables in which every right factor has its rows permuted on its own."""
+    while True:
+        shuffled = np.column_stack([rng.permutation(column) for column in form.right.scores.T])
+        right = Factors(whitened(shuffled), form.right.strengths)
+        chance = Search(form.left, right, limits, spaces=_SPACES).run()
+        yield Crossing(form.matching.identification, chance.identification, halved=False)
+
+
+def _searched(left: Factors, right: Factors) -> Any:
+    return Search(left, right, Limits((len(left.scores), len(right.scores))), spaces=_SPACES).run()
+
+
+def _some(factors: Factors, rows: IntArray) -> Factors:
+    """Return the factors of some rows, whitened again; fewer of them for few rows."""
+    rank = max(2, min(factors.rank, len(rows) // _PAIRS_PER_FACTOR))
+    return Factors(whitened(factors.scores[rows, :rank]), factors.strengths[:rank])

@@ -1,0 +1,135 @@
+"""The final form of a link: scales of columns and numbers of factors, chosen by how well partners stand out.
+
+A form is judged by rows that its map was not fitted to, so one with more factors wins only where they help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from keyless.engine.refine import Matching, Refinement
+from keyless.engine.side import Side
+from keyless.maps.alternation import Alternation
+from keyless.model.factors import Factors
+from keyless.model.scales import ScaleName
+from keyless.pairs.limits import Limits
+from keyless.progress import Deadline, is_late
+
+__all__ = ["Form", "best_form"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+
+_FACTORS = (12, 20, 40, 64, 100)
+"""Numbers of factors that are tried."""
+
+_ROWS_PER_FACTOR = 6
+"""Rows of the smaller table that each factor of either table asks for."""
+
+_TRIED = 3
+"""Forms that are refined, those under which partners stand out most at a first look."""
+
+_STEPS = 4
+"""Steps in which every row is coupled, before rows may stay without partner: they lead out of half-right matchings."""
+
+_SUREST_SHARE = 0.5
+"""Share of the pairs, those that stand out most, that a spoilt matching is begun from again."""
+
+_ATTEMPTS = 5
+"""How often the best form is begun again, as long as it becomes better."""
+
+_ROUNDS = 25
+"""The most rounds of refining."""
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """Factors of two tables, and the rows matched by them.
+
+    Attributes:
+        scales: how columns are scaled.
+        left: factors of the left table.
+        right: factors of the right table.
+        matching: the map and the matched rows.
+    """
+
+    scales: ScaleName
+    left: Factors
+    right: Factors
+    matching: Matching
+
+
+def best_form(left: Side, right: Side, found: Form, *, limits: Limits, deadline: Deadline | None = None) -> Form:
+    """Return the form under which partners stand out most, each refined from the best so far.
+
+    Args:
+        left: the left table.
+        right: the right table.
+        found: the link that was found.
+        limits: which pairs may be matched.
+        deadline: when the best so far is returned.
+    """
+    best = found
+    looked: list[Form] = []
+    for scales, one, two in _forms(left, right, rows=min(len(left), len(right))):
+        if is_late(deadline):
+            return best
+        refinement = Refinement(one.compact, two.compact, limits=limits)
+        matching = refinement.run(found.matching.coupling, rounds=1, common=found.matching.common)
+        looked.append(Form(scales, one, two, matching))
+    for form in sorted(looked, key=lambda form: -form.matching.strength)[:_TRIED]:
+        if is_late(deadline):
+            return best
+        begun = replace(form, matching=best.matching)
+        best = _improved(best, begun, limits, ways=("coupling", "forced"))
+    for _ in range(_ATTEMPTS):
+        if is_late(deadline):
+            break
+        before, best = best, _improved(best, best, limits, ways=("surest", "forced"))
+        if best is before:
+            break
+    return best
+
+
+def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str]) -> Form:
+    """Return the best form reached by refining a coupling with the factors of another, or as it was.
+
+    Args:
+        best: the best form so far.
+        form: the factors to use, and the coupling to begin with.
+        limits: which pairs may be matched.
+        ways: where to begin: at the coupling; at the part of it that stands out most, which leads out of matchings
+            that rows without partner have spoilt; or after some steps in which every row is coupled.
+    """
+    left, right, begun = form.left.compact, form.right.compact, form.matching
+    refinement = Refinement(left, right, limits=limits)
+    for way in ways:
+        coupling = begun.coupling
+        if way == "surest":
+            coupling = begun.surest(_SUREST_SHARE)
+        elif way == "forced":
+            alternation = Alternation(left, right, allowed=limits.mask())
+            alternation.begin(coupling)
+            alternation.climb(way, [max(form.left.rank, form.right.rank)] * _STEPS)
+            coupling = alternation.coupling()
+        matching = refinement.run(coupling, rounds=_ROUNDS, common=begun.common)
+        if matching.strength > best.matching.strength:
+            best = Form(form.scales, form.left, form.right, matching)
+    return best
+
+
+def _forms(left: Side, right: Side, *, rows: int) -> Iterator[tuple[ScaleName, Factors, Factors]]:
+    kinds: tuple[ScaleName, ...] = ("auto", "rank", "identity") if left.scales == "auto" else (left.scales,)
+    limited = left.max_rank if left.max_rank < min(_FACTORS[2], rows) else _FACTORS[-1]
+    most = max(_FACTORS[0], min(rows // _ROWS_PER_FACTOR, limited))
+    for kind in kinds:
+        seen = set()
+        for count in _FACTORS:
+            factors = [side.factors(kind, min(count, most)) for side in (left, right)]
+            sizes = tuple(each.rank for each in factors)
+            if sizes not in seen:
+                seen.add(sizes)
+                yield kind, factors[0], factors[1]

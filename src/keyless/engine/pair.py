@@ -1,0 +1,286 @@
+"""Link two tables that share neither key nor column: from raw numbers to matches, and how sure each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from keyless.assignment import assign, best_matching
+from keyless.engine.crossing import Crossing, crossings
+from keyless.engine.forms import Form, best_form
+from keyless.engine.gaps import has_gaps, matched_with_gaps
+from keyless.engine.search import Search, Start
+from keyless.engine.side import Side
+from keyless.errors import CONVERGED, Status
+from keyless.model.factors import Factors
+from keyless.pairs.limits import Limits
+from keyless.pairs.posterior import Posterior, posterior
+from keyless.parallel import one_thread
+from keyless.progress import Callback, Deadline, is_late
+
+__all__ = ["PairLink", "compared", "find_pair", "link_pair"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_FAR_BEHIND = 12.0
+"""Nats behind the best pair of a row or its partner, or below no relation, from which a pair counts as impossible."""
+
+_SURELY_ALONE = 0.99
+"""Probability from which a row counts as having no partner."""
+
+_FEW_ALONE = 0.02
+"""Share of rows surely without partner up to which tables of equal size are taken to hold the same rows."""
+
+_STATED = 0.5
+"""Least probability of a match that is stated where rows may have no partner."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairLink:
+    """The correspondence between two tables, and what it was judged by. Rows are in the caller's order.
+
+    Attributes:
+        permutation: the right row of each left row, −1 where it has none.
+        probability: of each left row's match, or of its having no partner.
+        pairs: left × right rows, the probability of each pair.
+        ratios: left × right rows, log-likelihood ratios by maps that have not seen the left row; −∞ where forbidden.
+        every_row: whether every row of the smaller table was taken to have a partner.
+        form: factors, map and matching; rows in the engine's order.
+        crossings: comparisons with chance.
+        agreement: how many candidates of the search found this correspondence.
+        sharpness: share of matched rows that are each other's first choice, by maps that have not seen them.
+        status: how the search ended, with advice.
+        starts: how the candidates came to be.
+        orders: the caller's row of each row in the engine's order, left and right.
+    """
+
+    permutation: IntArray
+    probability: FloatArray
+    pairs: FloatArray
+    ratios: FloatArray
+    every_row: bool
+    form: Form
+    crossings: tuple[Crossing, ...]
+    agreement: int
+    sharpness: float
+    status: Status
+    starts: tuple[Start, ...] = ()
+    orders: tuple[IntArray, IntArray] = field(default_factory=lambda: (np.empty(0, np.int64),) * 2, repr=False)
+
+    @property
+    def factors(self) -> tuple[Factors, Factors]:
+        """The factors of both tables, rows in the engine's order."""
+        return self.form.left, self.form.right
+
+    @property
+    def correlations(self) -> FloatArray:
+        """Canonical correlations of matched rows, by maps that have not seen them."""
+        return np.asarray(self.form.matching.fit.whole.correlations)
+
+
+def link_pair(
+    left: Side,
+    right: Side,
+    *,
+    limits: Limits | None = None,
+    starts: Sequence[tuple[str, FloatArray]] = (),
+    every_row: bool | None = None,
+    spaces: int | None = None,
+    repeats: int = 2,
+    seed: int = 0,
+    n_jobs: int = 1,
+    deadline: Deadline | None = None,
+    callback: Callback | None = None,
+) -> PairLink:
+    """Find which rows of two tables are one entity, and compare what was found with chance.
+
+    Args:
+        left: the left table.
+        right: the right table.
+        limits: which pairs may be matched, rows in the caller's order; None: all.
+        starts: named couplings that are tried first, likewise.
+        every_row: whether every row of the smaller table has a partner; None: decided from the data.
+        spaces: in how many spaces first couplings are sought; None: as many as the number of rows affords.
+        repeats: how often the link is compared with chance at the most.
+        seed: of all random numbers.
+        n_jobs: how many candidates are worked on at a time; the answer does not depend on it.
+        deadline: when the best so far is returned.
+        callback: called with stage, step, total and objective.
+
+    Example:
+        >>> import numpy as np
+        >>> latent = np.random.default_rng(0).normal(size=(40, 3))
+        >>> rows = np.random.default_rng(1).permutation(40)
+        >>> one, two = latent @ [[1, 2, 0, 1], [0, 1, 3, 1], [1, 0, 1, 2]], latent @ [[1, 0, 1], [1, 2, 0], [0, 1, 1]]
+        >>> link = link_pair(Side(one), Side(two[rows]))
+        >>> bool(np.array_equal(rows[link.permutation], np.arange(40)))
+        True
+    """
+    link = find_pair(
+        left,
+        right,
+        limits=limits,
+        starts=starts,
+        every_row=every_row,
+        spaces=spaces,
+        seed=seed,
+        n_jobs=n_jobs,
+        deadline=deadline,
+        callback=callback,
+    )
+    return compared(link, limits=limits, repeats=repeats, seed=seed, deadline=deadline, callback=callback)
+
+
+def compared(
+    link: PairLink,
+    *,
+    limits: Limits | None = None,
+    repeats: int = 2,
+    seed: int = 0,
+    deadline: Deadline | None = None,
+    callback: Callback | None = None,
+) -> PairLink:
+    """Return a link compared with chance, as often as `repeats` says at the most; as it is where that was done."""
+    if link.crossings:
+        return link
+    rows, columns = link.orders
+    limits = Limits((len(rows), len(columns))) if limits is None else limits
+    permutation = np.append(np.argsort(columns), -1)[link.permutation[rows]]
+    with one_thread():
+        found = crossings(
+            link.form,
+            permutation,
+            limits=limits.reordered(rows, columns),
+            repeats=repeats,
+            seed=seed,
+            deadline=deadline,
+            callback=callback,
+        )
+    return replace(link, crossings=tuple(found))
+
+
+def find_pair(
+    left: Side,
+    right: Side,
+    *,
+    limits: Limits | None = None,
+    starts: Sequence[tuple[str, FloatArray]] = (),
+    every_row: bool | None = None,
+    spaces: int | None = None,
+    seed: int = 0,
+    n_jobs: int = 1,
+    deadline: Deadline | None = None,
+    callback: Callback | None = None,
+) -> PairLink:
+    """Find which rows of two tables are one entity; see `link_pair`.
+
+    What is found is compared with chance here only where candidates disagree and partners hardly stand out: there may
+    be nothing to find, and then the final form of the link is not worth its time.
+    """
+    limits = Limits((len(left), len(right))) if limits is None else limits
+    own = limits.reordered(left.order, right.order)
+    with one_thread():
+        search = Search(
+            left.factors(),
+            right.factors(),
+            own,
+            starts=[(name, coupling[np.ix_(left.order, right.order)]) for name, coupling in starts],
+            spaces=spaces,
+            n_jobs=n_jobs,
+            deadline=deadline,
+            callback=callback,
+        )
+        form = Form(left.scales, left.factors(), right.factors(), search.run())
+        permutation, chances, everybody = _matched(form.matching.ratios, every_row)
+        early: list[Crossing] = []
+        if not search.convincing:
+            early = crossings(form, permutation, limits=own, repeats=1, seed=seed, deadline=deadline, callback=callback)
+        hopeless = bool(early) and early[0].hopeless
+        if not hopeless:
+            form = best_form(left, right, form, limits=own, deadline=deadline)
+            if has_gaps(left, right):
+                by_columns = matched_with_gaps(left, right, form.matching, limits=own, deadline=deadline)
+                form = replace(form, matching=by_columns)
+            permutation, chances, everybody = _matched(form.matching.ratios, every_row)
+        ratios = form.matching.ratios
+    pairs = chances.pairs.toarray()
+    rows = np.arange(len(permutation))
+    probability = np.where(permutation >= 0, pairs[rows, np.maximum(permutation, 0)], chances.alone())
+    back = [np.argsort(side.order) for side in (left, right)]
+    return PairLink(
+        permutation=np.append(right.order, -1)[permutation][back[0]],
+        probability=np.clip(probability, 0.0, 1.0)[back[0]],
+        pairs=pairs[np.ix_(*back)],
+        ratios=ratios[np.ix_(*back)],
+        every_row=everybody,
+        form=form,
+        crossings=tuple(early) if hopeless else (),
+        agreement=search.agreement,
+        sharpness=_sharpness(ratios, permutation),
+        status=_status(late=is_late(deadline)),
+        starts=tuple(search.tried),
+        orders=(left.order, right.order),
+    )
+
+
+def _matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Posterior, bool]:
+    """Return the match of each row, the probabilities of all pairs, and whether every row was given a partner."""
+    listed = _possible(ratios)
+    if every_row is None:
+        found = posterior(listed)
+        alone = max(float(np.mean(found.alone(axis) > _SURELY_ALONE)) for axis in (0, 1))
+        rows = min(ratios.shape)
+        every_row = ratios.shape[0] == ratios.shape[1] and alone <= max(_FEW_ALONE, 2 / rows)
+    if every_row:
+        permutation = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
+        # However bad a match is, its row needs it.
+        return permutation, posterior(_possible(ratios, permutation), every_row=True), True
+    found = posterior(listed)
+    gains = listed.copy()
+    gains.data = listed.data + found.odds
+    permutation = best_matching(gains).permutation
+    rows = np.arange(len(permutation))
+    stated = np.asarray(found.pairs[rows, np.maximum(permutation, 0)]).ravel()
+    return np.where((permutation >= 0) & (stated >= _STATED), permutation, -1), found, False
+
+
+def _possible(ratios: FloatArray, permutation: IntArray | None = None) -> sparse.csr_array:
+    """Return the pairs that are worth a look, as a sparse matrix of their log-likelihood ratios.
+
+    Args:
+        ratios: left × right rows; −∞ where a pair must not be.
+        permutation: matches that are kept whatever they are worth; None: pairs far below no relation at all are not
+            worth a look.
+    """
+    highest = [ratios.max(axis=axis, keepdims=True, initial=-np.inf) for axis in (1, 0)]
+    possible = np.isfinite(ratios) & (ratios > np.minimum(*highest) - _FAR_BEHIND)
+    if permutation is None:
+        possible &= ratios > -_FAR_BEHIND
+    else:
+        # Only rivals that a row or its partner would have: others cannot take part in an exchange.
+        possible &= ratios > np.maximum(*highest) - 2 * _FAR_BEHIND
+        rows = np.flatnonzero(permutation >= 0)
+        possible[rows, permutation[rows]] = True
+    rows, columns = np.nonzero(possible)
+    return sparse.csr_array((ratios[rows, columns].astype(np.float64), (rows, columns)), shape=ratios.shape)
+
+
+def _sharpness(ratios: FloatArray, permutation: IntArray) -> float:
+    """Return the share of matched rows that are the first choice of their partner, averaged over both directions."""
+    rows = np.flatnonzero(permutation >= 0)
+    if not len(rows):
+        return 0.0
+    forth = ratios.argmax(axis=1)[rows] == permutation[rows]
+    back = ratios.argmax(axis=0)[permutation[rows]] == rows
+    return float(forth.mean() + back.mean()) / 2
+
+
+def _status(*, late: bool) -> Status:
+    if late:
+        return Status("max_time", "Stopped at the time limit with the best so far. Give it more time.")
+    return CONVERGED

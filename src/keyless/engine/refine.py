@@ -1,0 +1,203 @@
+"""Match rows under a map, with "no partner" as one of the answers, fit the map to the matches, until it settles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from keyless.maps.canonical import CanonicalModel, Coupled, CrossFit, cross_fit, fit_tail
+from keyless.pairs.limits import Limits
+from keyless.pairs.posterior import scaled
+
+__all__ = ["Matching", "Refinement", "identification", "refined"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+FOLDS = 8
+"""Folds of left rows; each is judged by the map that the others give."""
+
+_FIRST_SHARE = 0.9
+"""Share of the smaller table's rows that are taken to have a partner before anything is known."""
+
+_SETTLED = 0.01
+"""Share of the pairs, in sums of changes of probability, below which a matching is settled."""
+
+_PATIENCE = 4
+"""Rounds without an improvement after which nothing more is expected."""
+
+_SURE = 0.5
+"""Probability above which a pair is used to tell how heavy the tails are."""
+
+_PAIRS_PER_FACTOR = 4.0
+"""A map needs so many pairs of rows for each factor of both tables; of fewer pairs, fewer factors are used."""
+
+
+@dataclass(frozen=True, eq=False)
+class Matching:
+    """A map, and the rows that are matched under it.
+
+    Attributes:
+        fit: the map, fitted without each fold in turn.
+        folds: the fold of each left row.
+        coupling: rough probabilities of pairs, dense or sparse.
+        common: how many pairs there are expected to be.
+        ratios: log-likelihood ratios of pairs, each left row judged by the map that has not seen it.
+        identification: how well partners stand out among all rows, in nats per pair; see `identification`.
+        rounds: how many rounds it took.
+    """
+
+    fit: CrossFit
+    folds: IntArray
+    coupling: Any
+    common: float
+    ratios: Any
+    identification: float
+    rounds: int
+
+    @property
+    def information(self) -> float:
+        """Information that left-out pairs show, in nats per pair."""
+        return self.fit.information
+
+    @property
+    def strength(self) -> float:
+        """Identification times the root of the number of pairs: a mean counts by its standard error.
+
+        The sum over all pairs would favour pairs that are forced on rows without partner, since the best of many wrong
+        partners stands out too; the mean alone would favour a few pairs.
+        """
+        return self.identification * float(np.sqrt(self.common))
+
+    def surest(self, share: float) -> Any:
+        """Return the coupling of the pairs that stand out most, a share of all; the others have no weight."""
+        lowest = np.float32(-1e6)
+        ratios = np.where(np.isfinite(self.ratios), self.ratios, lowest)
+        against = sum(_log_sum_exp(ratios, axis) for axis in (1, 0))
+        weight = np.maximum(self.coupling.sum(axis=1), np.finfo(np.float32).tiny)
+        gained = np.sum(self.coupling * np.where(ratios > lowest, 2 * ratios - against, 0.0), axis=1) / weight
+        order = np.argsort(-(gained + np.log(weight)), kind="stable")
+        kept = np.zeros_like(self.coupling)
+        chosen = order[: max(2, int(share * self.common))]
+        kept[chosen] = self.coupling[chosen]
+        return kept
+
+
+class Refinement:
+    """The rows of two tables while they are matched and their map is fitted, in turn.
+
+    Args:
+        left: whitened factors of the left rows.
+        right: whitened factors of the right rows.
+        limits: which pairs may be matched.
+        folds: how many folds left rows are dealt to.
+    """
+
+    def __init__(self, left: FloatArray, right: FloatArray, *, limits: Limits, folds: int = FOLDS) -> None:
+        self.left, self.right, self.limits = left, right, limits
+        order = np.argsort(left[:, 0], kind="stable")
+        self.folds = np.empty(len(left), dtype=np.int64)
+        self.folds[order] = np.arange(len(left)) % folds
+        self.members = [np.flatnonzero(self.folds == k) for k in range(int(self.folds.max(initial=0)) + 1)]
+        self.mask = limits.mask()
+
+    def fitted(self, coupling: Any, *, ranks: tuple[int, int] | None = None) -> CrossFit:
+        """Fit the map to coupled rows, tails included.
+
+        Args:
+            coupling: left × right rows, dense or sparse.
+            ranks: how many of the leading factors of left and right to use; None: all, as far as pairs are enough.
+        """
+        weight = float(coupling.sum())
+        sizes = [side.shape[1] for side in (self.left, self.right)]
+        most = max(2, int(weight / (2 * _PAIRS_PER_FACTOR)))
+        used = [min(size, most) for size in sizes] if ranks is None else list(ranks)
+        left, right = self.left[:, : used[0]], self.right[:, : used[1]]
+        fit = cross_fit([Coupled.by_matrix(left[rows], right, coupling[rows]) for rows in self.members])
+        rows, columns = _sure_pairs(coupling)
+        positions = [np.empty((len(rows), len(fit.whole.correlations))) for _ in range(2)]
+        for k, model in enumerate(fit.models):
+            own = self.folds[rows] == k
+            positions[0][own], positions[1][own] = model.left(left[rows[own]]), model.right(right[columns[own]])
+        return fit.with_tail(fit_tail(fit.whole, *positions))
+
+    def ratios(self, models: Sequence[CanonicalModel]) -> FloatArray:
+        """Return the log-likelihood ratios of all pairs; −∞ where a pair must not be."""
+        found = np.empty((len(self.left), len(self.right)), dtype=np.float32)
+        for rows, model in zip(self.members, models, strict=True):
+            found[rows] = model.log_ratios(self.left[rows], self.right)
+        if self.mask is not None:
+            found[~self.mask] = -np.inf
+        return found
+
+    def run(self, coupling: Any, *, rounds: int, common: float | None = None) -> Matching:
+        """Alternate from a coupling until it settles, `rounds` times at the most."""
+        smaller = min(len(self.left), len(self.right))
+        common = _FIRST_SHARE * smaller if common is None else common
+        best: Matching | None = None
+        for done in range(1, rounds + 1):
+            fit = self.fitted(coupling)
+            ratios = self.ratios(fit.models)
+            before = coupling
+            coupling, common = scaled(ratios, common)
+            found = Matching(fit, self.folds, coupling, common, ratios, identification(ratios, coupling), done)
+            if best is None or found.strength > best.strength:
+                best = found
+            change = float(abs(coupling - before).sum())
+            if common < 2 or change < _SETTLED * common or done >= best.rounds + _PATIENCE:
+                break
+        if best is None:
+            raise RuntimeError("no round was made")
+        return best
+
+
+def refined(
+    left: FloatArray, right: FloatArray, coupling: Any, *, limits: Limits | None = None, rounds: int = 25
+) -> Matching:
+    """Return what alternating between matching and fitting reaches from a coupling; see `Refinement`."""
+    limits = Limits((len(left), len(right))) if limits is None else limits
+    return Refinement(left, right, limits=limits).run(coupling, rounds=rounds)
+
+
+def identification(ratios: FloatArray, coupling: FloatArray, *, axes: Sequence[int] = (1, 0)) -> float:
+    """Return how well partners stand out: the mean log-probability of each among all rows, in nats above a guess.
+
+    A guess has 0, partners that stand out fully have the logarithm of how many rows there are. It is averaged over
+    both directions: right rows to choose from for a left row, and left rows for a right row. What depends on one row
+    alone cancels, so that rows far from all others count no more than any.
+
+    Args:
+        ratios: log-likelihood ratios of all pairs, −∞ where a pair must not be.
+        coupling: the weight of each pair, those of partners large.
+        axes: the directions: 1 is a left row among right rows, 0 a right row among left rows.
+    """
+    weight = float(coupling.sum())
+    if weight <= 0:
+        return 0.0
+    possible = np.isfinite(ratios)
+    finite = np.where(possible, ratios, 0.0)
+    gained = float((coupling * finite).sum()) * len(axes)
+    for axis in axes:
+        best = _log_sum_exp(ratios, axis).ravel() - np.log(np.maximum(possible.sum(axis=axis), 1))
+        gained -= float(coupling.sum(axis=axis) @ best)
+    return gained / (len(axes) * weight)
+
+
+def _log_sum_exp(ratios: FloatArray, axis: int) -> FloatArray:
+    """Return the log of the sum of exponentials along an axis, which stays; very low where nothing is finite."""
+    highest = ratios.max(axis=axis, initial=-1e6, keepdims=True)
+    sums = np.exp(ratios - highest).sum(axis=axis, dtype=np.float64, keepdims=True)
+    return np.asarray(np.log(np.maximum(sums, 1e-300)) + highest)
+
+
+def _sure_pairs(coupling: Any) -> tuple[IntArray, IntArray]:
+    if isinstance(coupling, sparse.csr_array):
+        found = coupling.tocoo()
+        kept = found.data > _SURE
+        return found.row[kept].astype(np.int64), found.col[kept].astype(np.int64)
+    rows, columns = np.nonzero(coupling > _SURE)
+    return rows.astype(np.int64), columns.astype(np.int64)

@@ -1,0 +1,292 @@
+"""Look for the map between two tables from nothing: first couplings, grown by alternation, the best of them refined.
+
+Growth takes three ways from every first coupling, since each finds maps that the others miss:
+
+* all rows speak for their own pairs while few factors are used, then each row is coupled by what other rows say;
+* the same, but all factors are used before;
+* each row is coupled by what other rows say from the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from keyless.engine.refine import Matching, Refinement, identification
+from keyless.maps.alternation import Alternation, Candidate
+from keyless.maps.signatures import SPACES, first_couplings
+from keyless.model.factors import Factors
+from keyless.pairs.limits import Limits
+from keyless.parallel import in_turn
+from keyless.progress import Callback, Deadline, is_late
+
+__all__ = ["Search", "Start"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_FIRST_FACTORS = 6
+"""Leading factors that growth begins with."""
+
+_FEW_FACTORS = 12
+"""Factors up to which the first way grows."""
+
+_GROWTH_STEPS = 40
+"""Steps of growth in which all rows speak for their own pairs."""
+
+_RISING, _LEVEL = 10, 4
+"""Steps of a climb in which factors are added, and steps with all of them at its end."""
+
+_ROWS_PER_FACTOR = 8
+"""A climb uses at most one factor for so many rows of the smaller table."""
+
+_AGREEING = 3
+"""Candidates that must have found the same correspondence before a search ends early."""
+
+_SAME = 0.5
+"""Share of rows with the same partner from which two candidates count as one correspondence."""
+
+_REFINED = 4
+"""Distinct candidates that are refined, the most informative first."""
+
+_ROUNDS = 25
+"""The most rounds of refining; few candidates need more than ten."""
+
+_FIRST_ROUNDS = 8
+"""Rounds of refining by which candidates are compared."""
+
+_STANDS_OUT = 0.85
+"""Part of log(rows) nats by which partners stand out in a link that ends the search at once.
+
+Wrong links reach 0.6 to 0.75 of it on real tables of 100 to 1,000 rows."""
+
+
+_MOST_ROWS = 1000
+"""Rows of each table that a map is sought on; all rows refine it. The work grows with their square."""
+
+_PAIRS_AFFORDED, _FEWEST_SPACES = 2e6, 4
+"""Pairs of rows in all spaces together, and the fewest spaces: 4 to 10 of them for 700 to 450 rows."""
+
+_LEADING = 8
+"""Factors by which it is told how far out a row is."""
+
+_ROWS_LOOKED_AT = 300
+"""Rows by which candidates are compared."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a candidate came to be.
+
+    Attributes:
+        name: of its first coupling and of the way it grew.
+        score: how well partners stand out among all rows, in nats above a guess; see `identification`.
+    """
+
+    name: str
+    score: float
+
+
+@dataclass
+class _Reached:
+    candidate: Candidate
+    coupling: Any
+    score: float
+    members: int = 1
+    refined: Matching | None = None
+
+
+@dataclass
+class Search:
+    """A search for the map between the factors of two tables.
+
+    Attributes:
+        left: factors of the left table.
+        right: factors of the right table.
+        limits: which pairs may be matched.
+        starts: named couplings that are tried before all others.
+        spaces: in how many spaces first couplings are sought; None: as many as the number of rows affords.
+        n_jobs: how many couplings are grown at a time; the answer does not depend on it.
+        deadline: when the best so far is returned.
+        callback: called after every candidate with the stage, the step, the steps there are and the best information.
+        tried: how the candidates came to be.
+    """
+
+    left: Factors
+    right: Factors
+    limits: Limits
+    starts: Sequence[tuple[str, FloatArray]] = ()
+    spaces: int | None = None
+    n_jobs: int = 1
+    deadline: Deadline | None = None
+    callback: Callback | None = None
+    tried: list[Start] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rows = _outermost(self.left), _outermost(self.right)
+        left, right = (side.compact[rows] for side, rows in zip((self.left, self.right), self.rows, strict=True))
+        self.allowed = self.limits.mask(*self.rows)
+        # Every worker has its own: an alternation holds the coupling it works on.
+        self.workers = [
+            (Alternation(left, right, allowed=self.allowed), Alternation(left, right, allowed=self.allowed, folds=1))
+            for _ in range(self.n_jobs)
+        ]
+        self.climbing = self.workers[0][0]
+        self.refinement = Refinement(self.left.compact, self.right.compact, limits=self.limits)
+        rows = min(len(left), len(right))
+        self.top = max(_FIRST_FACTORS, min(max(left.shape[1], right.shape[1]), rows // _ROWS_PER_FACTOR))
+        if self.spaces is None:
+            self.spaces = int(np.clip(_PAIRS_AFFORDED / (len(left) * len(right)), _FEWEST_SPACES, len(SPACES)))
+        self.reached: list[_Reached] = []
+        self.sampled = (len(left), len(right)) != self.limits.shape
+
+    @property
+    def convincing(self) -> bool:
+        """Whether partners stand out clearly, or enough candidates found the correspondence that stands out most."""
+        best = self._best() if self.reached else None
+        if best is None or best.refined is None:
+            return False
+        stands_out = best.refined.identification >= _STANDS_OUT * np.log(max(self.limits.shape))
+        return bool(stands_out) or best.members >= _AGREEING
+
+    @property
+    def agreement(self) -> int:
+        """How many candidates found the correspondence that stands out most."""
+        return self._best().members if self.reached else 0
+
+    def run(self) -> Matching:
+        """Return the matching whose partners stand out most."""
+        spaces = SPACES[: self.spaces]
+        total = len(self.starts) + 3 * len(spaces)
+        couplings = self._couplings(spaces)
+        number = 0
+        while named := list(islice(couplings, self.n_jobs)):
+            tasks = ((worker, *each) for worker, each in enumerate(named))
+            # All of a batch are grown, but looked at one by one: the answer does not depend on the size of batches.
+            batch = list(in_turn(self._grown, tasks, n_jobs=self.n_jobs))
+            if any(self._ends(grown, number + k, total) for k, grown in enumerate(batch, start=1)):
+                break
+            number += len(batch)
+        self._refine()
+        best = self._best().refined
+        if best is None:
+            raise RuntimeError("no candidate was refined")
+        if is_late(self.deadline):
+            return best
+        further = self.refinement.run(best.coupling, rounds=_ROUNDS, common=best.common)
+        return max(best, further, key=lambda matching: matching.strength)
+
+    def _ends(self, grown: Sequence[tuple[Candidate, Any]], number: int, total: int) -> bool:
+        """Take in what a coupling grew to, and tell whether the search ends."""
+        for candidate, coupling in grown:
+            self._take(candidate, coupling)
+        if self.callback is not None:
+            self.callback("search", number, total, max(one.score for one in self.reached))
+        if is_late(self.deadline):
+            return True
+        self._refine()
+        return self.convincing
+
+    def _couplings(self, spaces: Sequence[tuple[float, int]]) -> Iterator[tuple[str, FloatArray]]:
+        for name, coupling in self.starts:
+            yield name, coupling[np.ix_(*self.rows)]
+        yield from first_couplings(self.left, self.right, rows=self.rows, spaces=spaces, allowed=self.allowed)
+
+    def _grown(self, worker: int, name: str, coupling: FloatArray) -> list[tuple[Candidate, Any]]:
+        """Return what a first coupling grows to in each of the three ways; when it is late, in the first."""
+        climbing, growing = self.workers[worker]
+        rising = [round(rank) for rank in np.geomspace(_FIRST_FACTORS, self.top, _RISING)]
+        climb = [*rising, *([self.top] * _LEVEL)]
+        ways = (
+            ("few factors first", min(_FEW_FACTORS, self.top), climb[2:]),
+            ("all factors first", max(growing.ranks), climb[-_LEVEL - 1 :]),
+            ("climb", None, climb),
+        )
+        found = []
+        for way, last, ranks in ways:
+            start = coupling
+            if last is not None:
+                start = growing.grow(coupling, first=_FIRST_FACTORS, last=last, steps=_GROWTH_STEPS)
+            climbing.begin(start)
+            found.append((climbing.climb(f"{name}, {way}", ranks), climbing.coupling()))
+            if is_late(self.deadline):
+                break
+        return found
+
+    def _take(self, candidate: Candidate, coupling: Any) -> None:
+        """Keep the best candidate of every correspondence, and few of them."""
+        score = self._score(candidate, coupling)
+        self.tried.append(Start(candidate.name, score))
+        for one in self.reached:
+            if candidate.agrees(one.candidate, _SAME):
+                one.members += 1
+                if score > one.score:
+                    one.candidate, one.coupling, one.score, one.refined = candidate, coupling, score, None
+                break
+        else:
+            self.reached.append(_Reached(candidate, coupling, score))
+        leaders = self._leaders(2 * _REFINED)
+        # Of those too far behind to be refined, only correspondences found more than once are still counted.
+        self.reached = [one for one in self.reached if one.members > 1 or any(one is leader for leader in leaders)]
+
+    def _leaders(self, count: int) -> list[_Reached]:
+        """Return the best half by how well partners stand out, and the best half by information.
+
+        Neither alone is a good guide before a map is refined: a few rows far out make up most of some wrong map's
+        information, and partners do not stand out yet where correlations are still taken too low.
+        """
+        by_score = sorted(self.reached, key=lambda one: -one.score)[: count // 2]
+        by_information = sorted(self.reached, key=lambda one: -one.candidate.information)
+        rest = [one for one in by_information if not any(one is chosen for chosen in by_score)]
+        return by_score + rest[: count - len(by_score)]
+
+    def _score(self, candidate: Candidate, coupling: Any) -> float:
+        """Return the identification of some rows' partners, each judged by the map that has not seen it."""
+        gained = weight = 0.0
+        for rows, model in zip(self.climbing.folds, candidate.fit.models, strict=True):
+            some = rows[:: max(1, len(self.climbing.left) // _ROWS_LOOKED_AT)]
+            first, second = model.bilinear(self.climbing.left[some], self.climbing.right)
+            ratios = first @ second.T
+            if self.allowed is not None:
+                ratios[~self.allowed[some]] = -np.inf
+            weights = coupling[some]
+            own = float(weights.sum())
+            gained += own * identification(ratios, weights, axes=(1,))
+            weight += own
+        return gained / max(weight, 1e-12)
+
+    def _refine(self) -> None:
+        for one in self._leaders(_REFINED):
+            if one.refined is None:
+                late = is_late(self.deadline)
+                if late and any(other.refined is not None for other in self.reached):
+                    break
+                one.refined = self.refinement.run(self._widened(one), rounds=1 if late else _FIRST_ROUNDS)
+
+    def _widened(self, one: _Reached) -> Any:
+        """Return the coupling of all rows that a map found on some of them gives."""
+        if not self.sampled:
+            return one.coupling
+        whole = Alternation(self.left.compact, self.right.compact, allowed=self.limits.mask())
+        whole.couple([one.candidate.fit.whole] * len(whole.folds))
+        whole.climb(one.candidate.name, [self.top] * 2)
+        return whole.coupling()
+
+    def _best(self) -> _Reached:
+        return max(self.reached, key=lambda one: -np.inf if one.refined is None else one.refined.strength)
+
+
+def _outermost(factors: Factors) -> IntArray:
+    """Return the rows a map is sought on, in their order: all of few, else those farthest out in leading factors.
+
+    Rows far out are told apart most easily, and are far out in the other table too.
+    """
+    rows = len(factors.scores)
+    if rows <= _MOST_ROWS:
+        return np.arange(rows)
+    distance = np.sum(factors.scores[:, :_LEADING] ** 2, axis=1)
+    return np.sort(np.argsort(-distance, kind="stable")[:_MOST_ROWS])

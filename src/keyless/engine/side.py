@@ -1,0 +1,90 @@
+"""One table as the engine sees it: factors of its rows, on every kind of scale that is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from keyless.arrays import as_matrix, to_numpy
+from keyless.errors import InputError
+from keyless.model.factor_model import fit_table, information, posterior
+from keyless.model.factors import Factors, principal_factors
+from keyless.model.scales import ScaleName, scale_table
+
+__all__ = ["MAX_RANK", "Side"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+MAX_RANK = 40
+"""The most factors of a table while a map is sought; more of them slow every step and rarely help to find it."""
+
+
+class Side:
+    """One table, with its rows in an order that depends on what they hold only.
+
+    So the order in which the caller gave them cannot matter.
+
+    Args:
+        values: rows × columns.
+        mask: True where observed; None: everything is.
+        scales: how columns are scaled.
+        max_rank: the most factors while a map is sought.
+        name: of the table, for messages.
+    """
+
+    def __init__(
+        self,
+        values: Any,
+        mask: Any = None,
+        *,
+        scales: ScaleName = "auto",
+        max_rank: int = MAX_RANK,
+        name: str = "table",
+    ) -> None:
+        partly = mask is not None
+        table = to_numpy(as_matrix(values, name=name, allow_missing=partly, allow_infinite=partly))
+        observed = np.ones(table.shape, dtype=bool) if mask is None else to_numpy(mask).astype(bool)
+        if observed.shape != table.shape:
+            raise InputError(
+                f"{name}: its mask must have the shape of its values, {table.shape}; found {observed.shape}."
+            )
+        self.mask: BoolArray = observed
+        self.values = np.asarray(as_matrix(np.where(observed, table, 0.0), name=name), dtype=np.float64)
+        self.scales, self.max_rank = scales, max_rank
+        self._filled: dict[str, FloatArray] = {}
+        self._factors: dict[tuple[str, int], Factors] = {}
+        self.order: IntArray = self.factors().row_order
+        self.values, self.mask = self.values[self.order], self.mask[self.order]
+        # Computed anew from rows in this order, so that not even rounding depends on the order they came in.
+        self._filled, self._factors = {}, {}
+
+    def __len__(self) -> int:
+        """How many rows the table has."""
+        return len(self.values)
+
+    def scores(self) -> tuple[FloatArray, BoolArray]:
+        """Return the columns on their scales, 0 where missing, and which entries are observed."""
+        return scale_table(self.values, self.mask, kind=self.scales)[0], self.mask
+
+    def factors(self, scales: ScaleName | None = None, max_rank: int | None = None) -> Factors:
+        """Return the principal factors on a kind of scale; None: as set."""
+        kind, rank = self.scales if scales is None else scales, self.max_rank if max_rank is None else max_rank
+        if (kind, rank) not in self._factors:
+            if kind not in self._filled:
+                self._filled[kind] = _filled(scale_table(self.values, self.mask, kind=kind)[0], self.mask)
+            self._factors[kind, rank] = principal_factors(self._filled[kind], max_rank=rank)
+        return self._factors[kind, rank]
+
+
+def _filled(scores: FloatArray, mask: BoolArray) -> FloatArray:
+    """Return standard scores with missing entries replaced by what a factor model of the table expects there."""
+    seen = mask.any(axis=0)
+    if mask.all() or not mask.any() or not scores[:, seen].any():
+        return scores
+    values, observed = scores[:, seen], mask[:, seen]
+    model = fit_table(values, observed, largest_rank=max(1, min(MAX_RANK, min(values.shape) - 1)))
+    expected = posterior(information(model, values, observed))[0] @ model.loadings.T + model.offsets
+    return np.where(observed, values, expected)

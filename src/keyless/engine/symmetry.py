@@ -1,0 +1,98 @@
+"""Does another correspondence fit as well, because the rows come in mirror images?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from keyless.engine.refine import identification
+from keyless.maps.alternation import Alternation
+from keyless.maps.canonical import CanonicalModel
+from keyless.model.factors import whitened
+
+__all__ = ["mirrored_share"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+_LEADING = 8
+"""Pairs of directions that are turned around one by one."""
+
+_OUTERMOST = 250
+"""Of more rows only those farthest from the middle are looked at; the image of a row is as far out as the row."""
+
+_STEPS = 6
+"""Steps by which a turned map settles."""
+
+_SOFT_CORRELATION = 0.99
+"""Correlations of a turned map count for no more than this at first: images are not exact."""
+
+_PAIRS_PER_FACTOR = 6
+"""Pairs of rows that each factor asks for, as in the search."""
+
+
+def mirrored_share(left: FloatArray, right: FloatArray, *, allowed: BoolArray | None = None) -> float:
+    """Return how well partners stand out in the best mirror image of a correspondence, as a share of its own.
+
+    A table whose rows come in mirror images fits equally well when a direction is turned around: then nothing in the
+    numbers tells which correspondence is the right one. Every leading pair of directions is turned, and all at once;
+    so are the planes of the first three by a sixth to a third of a circle, as of a wheel with three to six spokes.
+    Images that match most rows as before do not count.
+
+    Args:
+        left: factors of the matched left rows.
+        right: those of their partners, in the same order.
+        allowed: which pairs of them may be matched; None: all.
+    """
+    far = np.argsort(-np.sum(left**2, axis=1), kind="stable")[:_OUTERMOST]
+    rank = max(1, len(far) // _PAIRS_PER_FACTOR)
+    one, two = (whitened(side[far, :rank]).astype(np.float32) for side in (left, right))
+    alternation = Alternation(one, two, allowed=None if allowed is None else allowed[np.ix_(far, far)])
+    alternation.begin(np.eye(len(far), dtype=np.float32))
+    model = alternation.fit(rank).whole
+    if not len(model.correlations):
+        return 1.0
+    own, _ = _reached(alternation, model, rank)
+    if own <= 0:
+        return 1.0
+    images = (_reached(alternation, turned, rank) for turned in _turned(model))
+    return max((score for score, moved in images if moved > 0.5), default=0.0) / own
+
+
+def _reached(alternation: Alternation, model: CanonicalModel, rank: int) -> tuple[float, float]:
+    """Return how well partners stand out where a map settles, and the share of rows whose partner is another row."""
+    alternation.potentials = None
+    alternation.couple([model] * len(alternation.folds))
+    candidate = alternation.climb("", [rank] * _STEPS)
+    ratios = np.empty((len(alternation.left), len(alternation.right)), dtype=np.float32)
+    for rows, fitted in zip(alternation.folds, candidate.fit.models, strict=True):
+        first, second = fitted.bilinear(alternation.left[rows], alternation.right)
+        ratios[rows] = first @ second.T
+    return identification(ratios, alternation.coupling()), float(np.mean(candidate.choice != np.arange(len(ratios))))
+
+
+def _turned(model: CanonicalModel) -> Iterator[CanonicalModel]:
+    """Yield the model under the reflections and rotations that leave symmetric clouds of points as they are."""
+    size = len(model.correlations)
+    turns = [-np.eye(size)]
+    for k in range(min(_LEADING, size)):
+        turn = np.eye(size)
+        turn[k, k] = -1.0
+        turns.append(turn)
+    for first, second in combinations(range(min(3, size)), 2):
+        for spokes in (3, 4, 5, 6):
+            cosine, sine = np.cos(2 * np.pi / spokes), np.sin(2 * np.pi / spokes)
+            turn = np.eye(size)
+            turn[np.ix_((first, second), (first, second))] = [[cosine, -sine], [sine, cosine]]
+            turns.append(turn)
+    for turn in turns:
+        yield CanonicalModel(
+            model.left_centre,
+            model.right_centre,
+            model.left_directions,
+            model.right_directions @ turn,
+            np.minimum(model.correlations, _SOFT_CORRELATION),
+        )

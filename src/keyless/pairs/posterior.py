@@ -1,0 +1,258 @@
+"""How likely each pair of rows is one entity, given the log-likelihood ratios of all pairs that are possible.
+
+Rows are matched one to one. A matching weighs the product of the odds of its pairs; a row may also be without partner.
+The probabilities of all pairs of a row, and of its being alone, add up to 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+__all__ = ["Posterior", "largest", "marginals", "pair_places", "posterior", "prior_log_odds", "scaled"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_GAMMA = 0.85
+"""See `marginals`."""
+
+_UNDAMPED = 5
+"""Steps after which changes are halved: undamped steps jump to and fro where rivals are about as likely."""
+
+_FIRST_SHARE = 0.9
+"""Share of the rows of the smaller table that are taken to have a partner before anything is known."""
+
+_SETTLED_SHARE = 1e-3
+"""Change of that share below which it is settled."""
+
+_SUREST = 60.0
+"""Largest log-likelihood ratio of a row, in nats; rows beyond are lowered to it, so that single precision is enough."""
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """The probabilities of pairs.
+
+    Attributes:
+        pairs: left × right rows, the probability that a pair is one entity; pairs that are not stored have none.
+        common: how many pairs there are expected to be.
+        odds: prior log-odds of a pair against both rows being without partner; ∞ where every row that can has one.
+    """
+
+    pairs: sparse.csr_array
+    common: float
+    odds: float
+
+    def alone(self, axis: int = 0) -> FloatArray:
+        """Return how likely each left row (axis 0) or right row (axis 1) is to have no partner."""
+        return np.asarray(np.clip(1.0 - np.asarray(self.pairs.sum(axis=1 - axis)).ravel(), 0.0, 1.0))
+
+
+def prior_log_odds(shape: tuple[int, int], common: float) -> float:
+    """Return the prior log-odds of a pair against two rows without partner: log common/(left alone · right alone).
+
+    Args:
+        shape: number of left rows and of right rows.
+        common: how many of them are thought to have a partner.
+    """
+    left, right = (max(size - common, 0.5) for size in shape)
+    return float(np.log(max(common, 0.5)) - np.log(left) - np.log(right))
+
+
+def posterior(ratios: sparse.csr_array, *, every_row: bool = False) -> Posterior:
+    """Return the probabilities of listed pairs; all others are impossible.
+
+    Args:
+        ratios: left × right rows, the log-likelihood ratio of each pair that is possible.
+        every_row: whether every row of the smaller table has a partner. Otherwise how many have one is estimated.
+
+    Example:
+        >>> found = posterior(sparse.csr_array([[9.0, 0.5], [0.5, 9.0]]), every_row=True)
+        >>> found.pairs.toarray().round(2)
+        array([[1., 0.],
+               [0., 1.]])
+    """
+    smaller = min(ratios.shape)
+    weights = ratios.copy()
+    if every_row:
+        weights.data = ratios.data.astype(np.float64)
+        sides = tuple(size > smaller for size in ratios.shape)
+        pairs = marginals(weights, alone=(sides[0], sides[1]))
+        return Posterior(pairs, float(pairs.sum()), np.inf)
+    common = _FIRST_SHARE * smaller
+    for _ in range(20):
+        odds = prior_log_odds(ratios.shape, common)
+        weights.data = ratios.data + odds
+        # How many pairs there are is known long before each of them is.
+        before, common = common, float(marginals(weights, max_iter=10).sum())
+        if abs(common - before) < _SETTLED_SHARE * smaller:
+            break
+    pairs = marginals(weights)
+    return Posterior(pairs, float(pairs.sum()), odds)
+
+
+def scaled(ratios: Any, common: float, *, max_iter: int = 200, tolerance: float = 0.02) -> tuple[Any, float]:
+    """Return rough probabilities of pairs, and how many there are expected to be; quicker than `posterior`.
+
+    They are `marginals` with γ = 0, which leaves matches less sure than they are.
+
+    Args:
+        ratios: left × right rows, log-likelihood ratios: dense, −∞ where a pair is impossible, or sparse.
+        common: how many pairs there are thought to be.
+        max_iter: stop after so many scalings.
+        tolerance: stop when no scaling changes by more than this, in logs.
+    """
+    listed = isinstance(ratios, sparse.csr_array)
+    highest = _row_maxima(ratios)
+    # Lowering all pairs of a row leaves their order, and a row this sure of its partner stays sure.
+    top = np.clip(highest, 0.0, _SUREST)
+    if listed:
+        kernel: Any = ratios.astype(np.float32)
+        # Not of the ratios: conversion may have sorted the pairs of a row.
+        places = pair_places(kernel)
+        kernel.data = np.exp(kernel.data - highest[places[0]].astype(np.float32))
+    else:
+        kernel = np.exp(ratios - np.where(np.isfinite(highest), highest, 0.0).astype(ratios.dtype)[:, None])
+    transposed = kernel.T.tocsr() if listed else kernel.T
+    lift = np.exp(np.where(highest < 0, highest, top))
+    smaller = min(kernel.shape)
+    odds = np.exp(prior_log_odds(kernel.shape, common))
+    rows = 1.0 / np.sqrt(1.0 + odds * lift)
+    columns = 1.0 / np.sqrt(1.0 + odds * _scaled_column_maxima(kernel, lift))
+    for _ in range(max_iter):
+        # The square roots damp the scalings, which otherwise converge slowly.
+        rows = np.sqrt(rows / (1.0 + odds * lift * (kernel @ columns.astype(np.float32))))
+        fresh = np.sqrt(columns / (1.0 + odds * (transposed @ (lift * rows).astype(np.float32))))
+        moved = float(np.abs(np.log(fresh / columns)).max(initial=0.0))
+        columns = fresh
+        if moved < tolerance:
+            # Only settled scalings say how many pairs there are.
+            before = common
+            found = float((odds * lift * rows) @ (kernel @ columns.astype(np.float32)))
+            common = float(np.clip(found, 1.0, smaller - 0.25))
+            if abs(common - before) < _SETTLED_SHARE * smaller:
+                break
+            odds = np.exp(prior_log_odds(kernel.shape, common))
+    rows = odds * lift * rows
+    if listed:
+        kernel.data *= rows[places[0]] * columns[places[1]]
+        kernel.data /= np.maximum(np.asarray(kernel.sum(axis=1)).ravel(), 1.0)[places[0]]
+        kernel.data /= np.maximum(np.asarray(kernel.sum(axis=0)).ravel(), 1.0)[places[1]]
+    else:
+        kernel *= rows[:, None].astype(kernel.dtype)
+        kernel *= columns.astype(kernel.dtype)
+        kernel /= np.maximum(kernel.sum(axis=1), 1.0)[:, None]
+        kernel /= np.maximum(kernel.sum(axis=0), 1.0)
+    return kernel, float(kernel.sum(dtype=np.float64))
+
+
+def _row_maxima(ratios: Any) -> FloatArray:
+    """Return the largest log-likelihood ratio of each row, −∞ where a row has no pair."""
+    if isinstance(ratios, sparse.csr_array):
+        return largest(pair_places(ratios)[0], ratios.data, ratios.shape[0])
+    return np.asarray(ratios.max(axis=1, initial=-np.inf), dtype=np.float64)
+
+
+def _scaled_column_maxima(kernel: Any, lift: FloatArray) -> FloatArray:
+    """Return the largest entry of each column of a kernel whose rows are multiplied by `lift`."""
+    if isinstance(kernel, sparse.csr_array):
+        rows, columns = pair_places(kernel)
+        return np.maximum(largest(columns, kernel.data * lift[rows], kernel.shape[1]), 0.0)
+    return np.asarray((kernel * lift[:, None].astype(kernel.dtype)).max(axis=0, initial=0.0), dtype=np.float64)
+
+
+def marginals(
+    weights: sparse.csr_array,
+    *,
+    alone: tuple[bool, bool] = (True, True),
+    max_iter: int = 100,
+    tolerance: float = 0.01,
+) -> sparse.csr_array:
+    """Return how likely each listed pair is among all one-to-one matchings, each weighing the product of its pairs.
+
+    Nearly: with scalings such that rows and columns sum to one, being alone counted, the probabilities solve
+
+        p · (1 − p)^γ = row scaling · exp(weight) · column scaling.
+
+    γ = 0 leaves matches less sure than they are; γ = 1 is belief propagation, exact where pairs form no cycles but too
+    sure where two rows may swap their partners, for which γ = ½ is exact. At γ = 0.85 stated and true frequencies were
+    seen to agree on simulated tables of many kinds.
+
+    Args:
+        weights: log-odds of each listed pair against both rows being alone; all other pairs are impossible.
+        alone: whether left rows, and right rows, may be alone. A row without any pair is alone in any case.
+        max_iter: stop after so many steps.
+        tolerance: stop when no log-odds change by more than this.
+
+    Example:
+        >>> found = marginals(sparse.csr_array([[np.log(3.0)]])).toarray()
+        >>> bool(np.isclose(found / (1 - found) ** (2 - 0.85), 3.0, rtol=0.02)[0, 0])
+        True
+    """
+    found = weights.copy()
+    found.data = weights.data.astype(np.float64)
+    rows, columns = pair_places(found)
+    from_columns = np.zeros(len(rows))
+    weight = found.data
+    for step in range(max_iter if len(weight) else 0):
+        total, others = _log_sums(rows, weight + from_columns, found.shape[0], alone=alone[0])
+        from_rows = -(1 - _GAMMA) * total - _GAMMA * others
+        total, others = _log_sums(columns, weight + from_rows, found.shape[1], alone=alone[1])
+        fresh = -(1 - _GAMMA) * total - _GAMMA * others
+        moved = float(np.abs(fresh - from_columns).max())
+        from_columns = fresh if step < _UNDAMPED else 0.5 * (from_columns + fresh)
+        if moved < tolerance:
+            break
+    if len(weight):
+        total, _ = _log_sums(rows, weight + from_columns, found.shape[0], alone=alone[0])
+        found.data = np.exp(weight + from_columns - total)
+    # Scalings that have not settled yet can leave a sum a little above one.
+    found.data /= np.maximum(1.0, np.asarray(found.sum(axis=0)).ravel())[columns]
+    return found
+
+
+def pair_places(pairs: sparse.csr_array) -> tuple[IntArray, IntArray]:
+    """Return row and column of each stored pair, in the order of its data."""
+    return np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr)), pairs.indices.astype(np.int64, copy=False)
+
+
+def largest(line: IntArray, values: FloatArray, size: int) -> FloatArray:
+    """Return the largest value of each of `size` lines, −∞ for a line that has none.
+
+    Args:
+        line: the line of each value.
+        values: the values.
+        size: how many lines there are.
+    """
+    found = np.full(size, -np.inf)
+    np.maximum.at(found, line, values)
+    return found
+
+
+_ALMOST_NOTHING = -700.0
+"""Log-weight of having no alternative at all, finite so that differences stay numbers."""
+
+
+def _log_sums(line: IntArray, logs: FloatArray, size: int, *, alone: bool) -> tuple[FloatArray, FloatArray]:
+    """Return, for each entry, the log of the sum of exponentials over its line, and the same without the entry itself.
+
+    Being alone counts 1 in the sum where it is possible.
+    """
+    least = 0.0 if alone else _ALMOST_NOTHING
+
+    def summed(line: IntArray, logs: FloatArray) -> tuple[FloatArray, FloatArray]:
+        highest = np.maximum(largest(line, logs, size), least)
+        total = np.bincount(line, np.exp(logs - highest[line]), size)
+        return highest, np.asarray(total + np.exp(least - highest), dtype=np.float64)
+
+    highest, total = summed(line, logs)
+    own = np.exp(logs - highest[line])
+    # Without an entry that is most of its line, only rounding would be left of the difference: those are summed anew.
+    most = own > 0.5 * total[line]
+    second, rest = summed(line[~most], logs[~most])
+    difference = highest[line] + np.log(np.where(most, 1.0, total[line] - own))
+    return (highest + np.log(total))[line], np.where(most, (second + np.log(rest))[line], difference)

@@ -1,0 +1,34 @@
+"""Parts of a search side by side, with the same answer however many run at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+__all__ = ["in_turn", "one_thread"]
+
+Result = TypeVar("Result")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep the linear algebra to one thread: more would change the order of its sums, and so answers with `n_jobs`."""
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+def in_turn(job: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], *, n_jobs: int) -> Iterator[Result]:
+    """Yield job(*task) for every task, in their order, `n_jobs` at a time in threads of this process.
+
+    The work inside is matrix products and exponentials, which let other threads run.
+    """
+    if n_jobs == 1:
+        return (job(*task) for task in tasks)
+    results: Iterator[Result] = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
+        delayed(job)(*task) for task in tasks
+    )
+    return results
