@@ -344,12 +344,18 @@ class M3O(Solver[M3OState]):
         objective, _ = self._objectives(problem, state, reference, transports)
         return Solution(
             estimate=state.estimate,
-            permutations=tuple(self._read(transport.coupling) for transport in transports),
+            permutations=tuple(self.read(transport.coupling) for transport in transports),
             couplings=tuple(transport.coupling for transport in transports),
             objective=objective,
             history=tuple(history),
             status=status,
         )
+
+    def read(self, coupling: Array) -> Array:
+        """Return the permutation of a coupling, as `reading` says."""
+        if self.reading == "assignment":
+            return from_coupling(coupling)
+        return namespace(coupling).argmax(coupling, axis=1)
 
     def _objectives(
         self, problem: CorrespondenceProblem, state: M3OState, reference: Array, transports: Sequence[Transport]
@@ -396,11 +402,6 @@ class M3O(Solver[M3OState]):
                 idle=0,
             )
         return state
-
-    def _read(self, coupling: Array) -> Array:
-        if self.reading == "assignment":
-            return from_coupling(coupling)
-        return namespace(coupling).argmax(coupling, axis=1)
 
     def _couple(self, problem: CorrespondenceProblem, state: M3OState, rows: Array, index: int) -> _TableStep:
         transport = self._transport(problem, state, rows, index)
