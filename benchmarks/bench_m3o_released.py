@@ -4,8 +4,7 @@
 
 One run of the released rule on the paper's figure-1 setting, (100; 60, 40), by keyless and by the transcription in
 `released_m3o.py`, from the same start and side by side: the same steps are timed in both. The early steps need ten
-Sinkhorn iterations each, later ones hundreds. `saved` is what the transcription would take if it reused the singular
-values of its one SVD a step, as it does; the script computes them a second time.
+Sinkhorn iterations each, later ones hundreds. The transcription takes one SVD a step, where the script takes two.
 """
 
 from __future__ import annotations

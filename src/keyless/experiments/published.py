@@ -78,16 +78,14 @@ def pieces_of(estimate: FloatArray, tables: Mapping[str, FloatArray]) -> dict[st
 
 @dataclass(frozen=True)
 class _ReleasedOnRatings:
-    """The released step size on ratings: clip((½(1 − c)^½ + 0.01)(1 − 100·mean|ΔP|), 0.01, 0.15), halved.
+    """The released step size on ratings: clip((½(1 − c)^½ + 0.01)(1 − min(100·mean|ΔP|, 0.99)), 0.01, 0.15), halved.
 
-    Their gradient leaves out the factor 2, hence the halving. For near-permutations mean|ΔP| is 2δ/n.
+    Their gradient leaves out the factor 2, hence the halving.
     """
-
-    rows: int
 
     def step_size(self, statistics: CouplingStatistics) -> float:
         diffuseness = min(max(statistics.diffuseness, 0.0), 1.0)
-        moved = min(200 * statistics.change / self.rows, 0.99)
+        moved = min(100 * statistics.mean_change, 0.99)
         raw = (0.5 * (1 - diffuseness) ** 0.5 + 0.01) * (1 - moved)
         return float(0.5 * min(max(raw, 0.01), 0.15))
 
@@ -106,7 +104,7 @@ def solver_of(method: str, rank: int, rows: int) -> Any:
         penalty=1.0,  # the projection has none
         prox="rank",
         rank=rank,
-        step_rule=_ReleasedOnRatings(rows),
+        step_rule=_ReleasedOnRatings(),
         entropy=FixedEntropy(0.05),
         sinkhorn_tolerance=0.01 / rows**0.5,
         sinkhorn_max_iter=1000,

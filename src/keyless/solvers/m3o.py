@@ -440,10 +440,12 @@ def _statistics(coupling: Array, previous: Array | None) -> CouplingStatistics:
     rows = coupling.shape[0]
     # Before the first step the coupling is zero, as in Algorithm 2.
     change = coupling if previous is None else coupling - previous
+    moved = xp.abs(change)
     return CouplingStatistics(
         change=float(xp.sum(change * change)) / (2 * rows),
         diffuseness=float(xp.mean(xp.abs(xp.max(coupling, axis=1) - 1))),
-        largest_change=max(float(xp.max(change)), -float(xp.min(change))),
+        largest_change=float(xp.max(moved)),
+        mean_change=float(xp.mean(moved)),
     )
 
 
