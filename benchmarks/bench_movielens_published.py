@@ -9,7 +9,6 @@ error and goes on with each table in turn as the reference; docs/paper.md says w
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from common import one_thread, report
@@ -30,7 +29,6 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for seed in SEEDS:
         tables = published_tables(ratings, seed)
-        began = time.process_time()
         for reference, scores in turns("M³O", tables, completed_alone(tables), ranks=RANKS, steps=STEPS):
             rows.append(
                 {
@@ -38,7 +36,6 @@ def main() -> None:
                     "after the turn of": reference,
                     **{name: round(score, 4) for name, score in scores.items()},
                     "total less the printed": round(scores["Total"] - printed, 4),
-                    "seconds": round(time.process_time() - began),
                 }
             )
             print(rows[-1], flush=True)

@@ -54,7 +54,7 @@ _WHY = (
     "Soft-Impute along the text's λ. M³O keeps the best iterate table by table and takes each table in turn as the "
     "reference, as released (there one turn repeats a table); but the released search takes thirty ranks a turn and "
     "up to 400 steps a rank, here four ranks and at most 240 steps a turn. Every further choice by test error can only "
-    "lower the figure; docs/benchmarks.md shows it turn by turn."
+    "lower the figure; docs/benchmarks.md shows it turn by turn: the printed total lies between four turns and five."
 )
 
 
