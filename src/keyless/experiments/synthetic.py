@@ -71,9 +71,8 @@ def m3o_note(runs: Sequence[Mapping[str, Any]]) -> str:
     """
     ended = sum(run["converged"] for run in runs)
     return (
-        f"{_M3O_NOTE} {ended} of {len(runs)} runs of the released rule with λ = {RELEASED_PENALTY} came to their end, "
-        "the others were stopped on "
-        f"the way; steps: {min(run['steps'] for run in runs)} to {max(run['steps'] for run in runs)}."
+        f"{_M3O_NOTE} {ended} of {len(runs)} runs of the released rule with λ = {RELEASED_PENALTY} came to their end "
+        f"within the steps allowed; steps: {min(run['steps'] for run in runs)} to {max(run['steps'] for run in runs)}."
     )
 
 
