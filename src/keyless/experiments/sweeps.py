@@ -63,8 +63,8 @@ def _run(run: Run) -> Outcome:
         settings={"n": 100, "m": 100, "rank": 5, "noise": 0.1, "observed": 0.8, "m_A": 60, "starts": starts},
         notes=(
             "Wrong rows of 100 on one data set per point; where there are several starts, mean (min to max). Random "
-            f"starts of the released rule: {starts}; of the printed one: 1; of keyless: {min(starts, 2)}. What is not named is as in figure 1: "
-            "n = m = 100, rank 5, noise 0.1, 80% observed, 60 + 40 columns.",
+            f"starts of the released rule: {starts}; of the printed one: 1; of keyless: {min(starts, 2)}. What is not "
+            "named is as in figure 1: n = m = 100, rank 5, noise 0.1, 80% observed, 60 + 40 columns.",
             "The paper gives a figure without numbers, so its column is empty.",
             m3o_note([row for row in rows if row["method"] == "released"]),
         ),
