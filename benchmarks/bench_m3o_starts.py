@@ -1,6 +1,6 @@
 """Where does M³O end from random starts on the paper's figure-1 setting, and which difference to the text matters?
 
-    python benchmarks/bench_m3o_starts.py --out benchmarks/results/m3o_starts.json --starts 10 --jobs 2
+    python benchmarks/bench_m3o_starts.py --out benchmarks/results/m3o_starts.json --starts 3
 
 n = m = 100, rank 5, noise 0.1, 80% observed, 60 + 40 columns, drawn by the law of the released generator. M³O as
 released and as printed, then as released with one choice of the text or of our defaults put in its place. Starts and
