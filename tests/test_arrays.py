@@ -366,3 +366,41 @@ def test_seeds_that_are_none_are_refused(seed):
 def test_every_public_name_exists_and_is_listed_in_order():
     assert list(arrays.__all__) == sorted(arrays.__all__)
     assert all(hasattr(arrays, name) for name in arrays.__all__)
+
+
+# --- eigenpairs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [3, 51, 120])
+@pytest.mark.parametrize("kept", [0, 1, 5, 60])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_eigenpairs_above_are_those_of_all(size, kept, dtype):
+    """Few are computed alone, many with all the others: both must be the eigenpairs above the threshold."""
+    kept = min(kept, size - 1)
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.normal(size=(size, size)))[0]
+    spectrum = np.concatenate([np.linspace(9, 4, kept), np.linspace(1, 0.1, size - kept)])
+    matrix = ((basis * spectrum) @ basis.T).astype(dtype)
+    before = matrix.copy()
+    accuracy = 1e-12 if dtype == "float64" else 1e-4
+    for values, vectors in (
+        arrays.eigenpairs_above(matrix, 2.0),
+        arrays.eigenpairs_above(matrix, 2.0, most=size),
+        arrays.eigenpairs_above(matrix, 0.0, most=max(kept, 1)),
+    ):
+        wanted = spectrum[: len(values)]
+        assert len(values) in (kept, max(kept, 1))
+        assert values.dtype == vectors.dtype == dtype
+        np.testing.assert_allclose(values, wanted, rtol=accuracy)
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(len(values)), atol=accuracy)
+        np.testing.assert_allclose(matrix @ vectors, vectors * values, atol=10 * accuracy)
+    np.testing.assert_array_equal(matrix, before)
+
+
+def test_eigenpairs_of_repeated_eigenvalues_span_their_space():
+    rng = np.random.default_rng(1)
+    basis = np.linalg.qr(rng.normal(size=(90, 90)))[0]
+    matrix = (basis[:, :4] * 3.0) @ basis[:, :4].T
+    values, vectors = arrays.eigenpairs_above(matrix, 1.0)
+    np.testing.assert_allclose(values, 3.0)
+    np.testing.assert_allclose(vectors @ vectors.T, basis[:, :4] @ basis[:, :4].T, atol=1e-12)

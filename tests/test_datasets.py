@@ -58,6 +58,27 @@ def test_noise_has_the_stated_size_and_nothing_else_changes():
         assert abs(first.mean()) < 5 * 0.2 / np.sqrt(first.size)
 
 
+def test_the_released_law_removes_the_same_share_from_every_table():
+    for seed in range(5):
+        data = make_shuffled_tables(10, (4, 3, 5), observed=0.35, missing="per_table", random_state=seed)
+        assert [int(np.isfinite(table).sum()) for table in data.tables.values()] == [14, 10, 18]  # 10.5 to even
+
+
+def test_the_law_of_missing_entries_changes_nothing_else():
+    uniform, released = (
+        make_shuffled_tables(12, (6, 5), observed=0.5, missing=law, random_state=7) for law in ("overall", "per_table")
+    )
+    for name, table in uniform.complete.items():
+        np.testing.assert_array_equal(table, released.complete[name])
+    np.testing.assert_array_equal(uniform.truth["table1"], released.truth["table1"])
+    # Over all tables together the share of one of them is left to chance.
+    counts = {
+        int(np.isfinite(make_shuffled_tables(12, (6, 5), observed=0.5, random_state=seed).tables["table1"]).sum())
+        for seed in range(20)
+    }
+    assert len(counts) > 1
+
+
 @pytest.mark.parametrize(("observed", "expected"), [(1.0, 35), (0.8, 28), (0.4, 14), (0.5, 18), (0.02, 1)])
 def test_exactly_the_stated_share_of_all_entries_stays(observed, expected):
     data = make_shuffled_tables(5, (4, 3), observed=observed, random_state=4)
@@ -219,6 +240,7 @@ def test_names():
         ({"rank": 0}, r"rank: must be a whole number of at least 1; found 0"),
         ({"noise": -0.1}, r"noise: must be zero or a positive number; found -0\.1"),
         ({"noise": float("nan")}, r"noise: must be zero or a positive number; found nan"),
+        ({"missing": "rows"}, r"missing: must be 'overall' or 'per_table'; found 'rows'"),
         ({"observed": 80}, r"observed: must be a fraction above 0 and at most 1; found 80\.0\. Write 80 % as 0\.8"),
         ({"observed": 0}, r"observed: must be a positive number; found 0"),
         ({"observed": 1e-9}, r"observed: 1e-09 of 10000 entries leaves none\. Raise it"),

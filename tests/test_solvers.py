@@ -416,7 +416,7 @@ class TestUnlabeledSensing:
 
 
 class TestRules:
-    statistics = CouplingStatistics(change=0.2, diffuseness=0.3, largest_change=0.4)
+    statistics = CouplingStatistics(change=0.2, diffuseness=0.3, largest_change=0.4, mean_change=0.1)
 
     def test_formulas(self):
         assert Descending().step_size(self.statistics) == 0.5
@@ -426,7 +426,7 @@ class TestRules:
         # clip((0.5·0.7^1.5 + 0.01)(1 − 0.4), 0.01, 0.5), halved because our gradient has the factor 2
         assert Released().step_size(self.statistics) == pytest.approx(0.5 * (0.5 * 0.7**1.5 + 0.01) * 0.6)
         assert Released(cap=0.15).step_size(self.statistics) == pytest.approx(0.5 * 0.15)
-        still = CouplingStatistics(change=0.0, diffuseness=1.0, largest_change=1.0)
+        still = CouplingStatistics(change=0.0, diffuseness=1.0, largest_change=1.0, mean_change=0.0)
         assert Released().step_size(still) == pytest.approx(0.5 * 0.01)
 
     def test_paths(self):

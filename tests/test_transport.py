@@ -19,7 +19,7 @@ from scipy.optimize import linear_sum_assignment
 from keyless import transport
 from keyless.arrays import to_numpy
 from keyless.errors import InputError
-from keyless.transport import sinkhorn
+from keyless.transport import sinkhorn, sinkhorn_of_ones
 
 NEVER = 1e-300  # a tolerance that no residual meets, to run exactly max_iter iterations
 INF = np.inf
@@ -758,3 +758,41 @@ def test_no_warning_escapes():
         for epsilon in (1.0, 1e-3, 1e-6):
             sinkhorn(1e3 * uniform((6, 6)), epsilon=epsilon, max_iter=50)
             sinkhorn(1e3 * uniform((6, 6)), epsilon=epsilon, marginal_penalty=1.0, max_iter=50)
+
+
+# --- the short way in ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 0.01, 1e-5])
+def test_sinkhorn_of_ones_is_sinkhorn(library, epsilon):
+    cost = library.asarray(uniform((12, 12)))
+    wanted = sinkhorn(cost, epsilon=epsilon, tolerance=1e-4)
+    found = sinkhorn_of_ones(cost, epsilon=epsilon, tolerance=1e-4)
+    assert (found.iterations, found.residual) == (wanted.iterations, wanted.residual)
+    np.testing.assert_array_equal(to_numpy(found.coupling), to_numpy(wanted.coupling))
+    again = sinkhorn_of_ones(cost, epsilon=epsilon, tolerance=1e-4, potentials=found.potentials)
+    assert again.iterations <= found.iterations
+
+
+def test_sinkhorn_of_ones_refuses_an_epsilon_that_overflows():
+    with pytest.raises(InputError, match="epsilon"):
+        sinkhorn_of_ones(uniform((3, 3)), epsilon=1e-308)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 0.05, 1e-3])
+def test_entropic_cost_is_its_definition(epsilon):
+    cost = uniform((9, 9))
+    cost[2, 5] = INF
+    found = sinkhorn(cost, epsilon=epsilon, tolerance=1e-3)
+    wanted = found.transport_cost + epsilon * found.negative_entropy
+    assert found.entropic_cost == pytest.approx(wanted, rel=1e-10)
+
+
+def test_a_first_leap_that_overflows_is_taken_back():
+    """A column far from every row has a kernel of zeros until it is absorbed."""
+    cost = uniform((30, 30))
+    cost[:, 3] += 1e4
+    found = sinkhorn(cost, epsilon=0.05, tolerance=1e-9)
+    careful = sinkhorn(cost - 1e4 * (np.arange(30) == 3), epsilon=0.05, tolerance=1e-9)
+    assert found.status.converged
+    np.testing.assert_allclose(found.coupling, careful.coupling, atol=1e-7)

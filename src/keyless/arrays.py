@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
+from functools import cache
 from math import isfinite
 from typing import Any, TypeAlias
 
@@ -45,6 +46,20 @@ __all__ = [
 Array: TypeAlias = Any
 """An array of any library that follows the array API standard."""
 
+_NUMPY = array_api_compat.array_namespace(np.empty(0))
+
+_SMALL_EIGENPROBLEM = 50
+"""Rows up to which all eigenvectors take no longer than a few of them."""
+
+_FEW_EIGENVECTORS = 1 / 8
+"""Share of all eigenvectors up to which computing these alone is faster: 1.7 times at 100 rows, three times at 930."""
+
+_BLOCK = 64
+"""Work space of LAPACK for each row or vector, in numbers: as many as its largest blocks need."""
+
+_BY_VALUE, _BY_INDEX = 1, 2
+"""How LAPACK's `stebz` is told which eigenvalues to find."""
+
 
 def batches(size: int, step: int) -> Iterator[slice]:
     """Yield slices that cover `size` rows, `step` at a time and at least one, so that what is made of them stays small.
@@ -60,6 +75,8 @@ def batches(size: int, step: int) -> Iterator[slice]:
 
 def namespace(*arrays: Array) -> Any:
     """Return the array-API namespace that all `arrays` share."""
+    if len(arrays) == 1 and type(arrays[0]) is np.ndarray:
+        return _NUMPY  # the usual case; looking it up takes as long as adding a thousand numbers
     return array_api_compat.array_namespace(*arrays)
 
 
@@ -262,18 +279,61 @@ def _as_number(value: Any, name: str) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def eigenpairs_above(matrix: Array, threshold: float) -> tuple[Array, Array]:
-    """Return the eigenvalues of a symmetric matrix above a threshold, largest first, with their vectors as columns."""
-    if is_numpy(matrix) and matrix.shape[0] > 200:
-        # Computing only the wanted vectors is up to three times faster, when they are few and the matrix is not small.
-        values, vectors = scipy.linalg.eigh(
-            matrix, subset_by_value=(threshold, np.inf), driver="evr", overwrite_a=True, check_finite=False
-        )
-        return values[::-1], vectors[:, ::-1]
+def eigenpairs_above(matrix: Array, threshold: float, *, most: int | None = None) -> tuple[Array, Array]:
+    """Return the eigenvalues of a symmetric matrix above a threshold, largest first, with their vectors as columns.
+
+    Args:
+        matrix: symmetric, of any library.
+        threshold: eigenvalues up to this are left out.
+        most: the largest so many are enough. None: all above the threshold.
+    """
+    found = _few_eigenpairs(matrix, threshold, most) if is_numpy(matrix) and len(matrix) > _SMALL_EIGENPROBLEM else None
+    if found is not None:
+        return found
     xp = namespace(matrix)
     values, vectors = xp.linalg.eigh(matrix)
-    found = int(xp.count_nonzero(values > threshold))
-    return xp.flip(values)[:found], xp.flip(vectors, axis=1)[:, :found]
+    count = min(int(xp.count_nonzero(values > threshold)), len(values) if most is None else most)
+    return xp.flip(values)[:count], xp.flip(vectors, axis=1)[:, :count]
+
+
+def _few_eigenpairs(matrix: Array, threshold: float, most: int | None) -> tuple[Array, Array] | None:
+    """Do the same by computing the wanted vectors alone; None where they are so many that all take less time.
+
+    The matrix is made tridiagonal by reflections, its eigenvalues above the threshold are found by bisection, their
+    vectors by inverse iteration, and the reflections undone: the steps of LAPACK's `syevx`, but the eigenvalues are
+    counted first.
+    """
+    size = len(matrix)
+    few = int(_FEW_EIGENVECTORS * size)
+    most = size if most is None else most
+    if threshold <= 0 and most > few:
+        return None
+    tridiagonal, bisect, iterate, reflect = _lapack(matrix.dtype.char)
+    # The transpose is the same matrix, in the order of memory that LAPACK reads without a copy.
+    reflectors, diagonal, beside, scales, failed = tridiagonal(matrix.T, lower=1, lwork=_BLOCK * size)
+    # No eigenvalue is larger in size than the largest sum over a row of the tridiagonal matrix.
+    bound = float(np.abs(diagonal).max() + 2 * np.abs(beside).max()) + abs(threshold)
+    # With a tolerance as large as the interval the bisection ends at once, and has counted.
+    count = bisect(diagonal, beside, _BY_VALUE, threshold, bound, 1, size, bound, "B")[0]
+    if min(count, most) > few:
+        return None
+    way, first = (_BY_VALUE, 1) if count <= most else (_BY_INDEX, size - most + 1)
+    tolerance = 4 * float(np.finfo(matrix.dtype).eps) * bound
+    count, values, blocks, splits, missed = bisect(diagonal, beside, way, threshold, bound, first, size, tolerance, "B")
+    vectors, unsettled = iterate(diagonal, beside, values[:count], blocks, splits)
+    if failed or missed or unsettled:
+        return None
+    if count:
+        rest = np.asfortranarray(reflectors[1:, :-1])
+        vectors[1:] = reflect("L", "N", rest, scales, vectors[1:], _BLOCK * count)[0]
+    order = np.argsort(-values[:count], kind="stable")
+    return values[order], vectors[:, order]
+
+
+@cache
+def _lapack(kind: str) -> list[Any]:
+    names = ("sytrd", "stebz", "stein", "ormqr")
+    return [scipy.linalg.get_lapack_funcs(name, dtype=np.dtype(kind)) for name in names]
 
 
 def exp_in_place(array: Array) -> Array:

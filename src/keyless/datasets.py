@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from keyless.errors import InputError
 __all__ = ["ShuffledTables", "load_shuffled_tumours", "make_shuffled_tables"]
 
 Latent: TypeAlias = Literal["normal", "laplace", "exponential"]
+Missing: TypeAlias = Literal["overall", "per_table"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,7 @@ def make_shuffled_tables(
     rank: int = 5,
     noise: float = 0.1,
     observed: float = 1.0,
+    missing: Missing = "overall",
     latent: Latent = "normal",
     overlap: float = 1.0,
     scale: bool = False,
@@ -69,8 +71,12 @@ def make_shuffled_tables(
 
     R (rows × rank) are the latent factors of the entities, E (rank × columns) the loadings of the columns, W noise. All
     entries are independent with mean 0 and variance 1; E and W are normal, the law of R is `latent`. Each table but the
-    first is shuffled by its own uniformly random permutation. Entries are removed uniformly at random over all tables
-    together, so a row can lose all of its entries when few are observed.
+    first is shuffled by its own uniformly random permutation. Entries are removed uniformly at random, over all tables
+    together or from each table alone, so a row can lose all of its entries when few are observed.
+
+    The paper prints "randomly and uniformly" over all entries, which is `missing="overall"`; its released script
+    removes the same share from every table, `missing="per_table"`. `scale=True` with `missing="per_table"` has the law
+    of the released generator.
 
     Where the row counts differ or `overlap` is below 1, round(`overlap` · fewest rows) entities are in every table, at
     random rows, and all other rows are strangers found in no other table.
@@ -82,8 +88,9 @@ def make_shuffled_tables(
         column_counts: columns of the reference and of each other table; at least two.
         rank: number of latent factors.
         noise: η, the standard deviation of the noise.
-        observed: fraction of all entries that stay, above 0 and at most 1; the rest are NaN. The number of entries
-            that stay is exactly this fraction of them, rounded to a whole number.
+        observed: fraction of all entries that stay, above 0 and at most 1; the rest are NaN.
+        missing: where the number of entries that stay is exactly this fraction, rounded to a whole number:
+            `"overall"`, in all tables together, or `"per_table"`, in each of them.
         latent: law of the entities' latent factors.
         overlap: fraction of the rows (of the shortest table) whose entity is in every table, from 0 to 1.
         scale: multiply everything by 2/max(reference rows, all columns), as the paper's released experiments do.
@@ -108,8 +115,9 @@ def make_shuffled_tables(
     if overlap > 1:
         raise InputError(f"overlap: must be a fraction from 0 to 1; found {overlap!r}. Write 80 % as 0.8.")
     total = sum(r * c for r, c in zip(rows, columns, strict=True))
-    n_observed = round(observed * total)
-    if n_observed == 0:
+    if missing not in get_args(Missing):
+        raise InputError(f"missing: must be 'overall' or 'per_table'; found {missing!r}.")
+    if round(observed * total) == 0:
         raise InputError(f"observed: {observed!r} of {total} entries leaves none. Raise it or make the tables larger.")
     # A child stream: a solver given the same seed must not draw its start from the numbers that made the tables.
     rng = random_generator(random_state).spawn(1)[0]
@@ -128,13 +136,13 @@ def make_shuffled_tables(
         low_rank = factors[entities[index]] @ loadings[:, edges[index] : edges[index + 1]]
         complete[name] = low_rank + noise * rng.standard_normal(low_rank.shape)
 
-    missing = np.zeros(total, dtype=bool)
-    missing[rng.permutation(total)[n_observed:]] = True
-    tables: dict[str, NDArray[np.float64]] = {}
-    start = 0
-    for name, table in complete.items():
-        tables[name] = np.where(missing[start : start + table.size].reshape(table.shape), np.nan, table)
-        start += table.size
+    sizes = [table.size for table in complete.values()]
+    removed = _removed(rng, sizes, observed) if missing == "per_table" else _removed(rng, [total], observed)
+    pieces = np.split(removed, np.cumsum(sizes)[:-1])
+    tables = {
+        name: np.where(piece.reshape(table.shape), np.nan, table)
+        for (name, table), piece in zip(complete.items(), pieces, strict=True)
+    }
 
     reference_factors = factors[entities[0]]
     return ShuffledTables(
@@ -172,6 +180,16 @@ def _draw_latent(rng: np.random.Generator, shape: tuple[int, int], latent: Laten
         case "exponential":
             return rng.standard_exponential(shape) - 1
     raise InputError(f"latent: must be 'normal', 'laplace' or 'exponential'; found {latent!r}.")
+
+
+def _removed(rng: np.random.Generator, sizes: Sequence[int], observed: float) -> NDArray[np.bool_]:
+    """Return True for the entries to remove, the same share of each group of entries."""
+    groups = []
+    for size in sizes:
+        group = np.zeros(size, dtype=bool)
+        group[rng.permutation(size)[round(observed * size) :]] = True
+        groups.append(group)
+    return np.concatenate(groups)
 
 
 def _partners(reference: NDArray[np.intp], table: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -257,7 +257,7 @@ def _gram_svd(matrix: Array, above: float, limit: int) -> SVD | None:
     lowest, highest = float(precision.smallest_normal) / float(precision.eps) ** 2, float(precision.max)
     if not lowest < largest * largest < highest / (matrix.shape[0] * matrix.shape[1]):
         return None  # the squares would overflow or underflow
-    squares, vectors = eigenpairs_above(matrix.T @ matrix, above**2)
+    squares, vectors = eigenpairs_above(matrix.T @ matrix, above**2, most=limit)
     trusted = (float(squares[0]) if squares.shape[0] else above**2) * float(precision.eps) ** 0.25
     used = min(limit, int(xp.count_nonzero(squares > above**2)))
     in_doubt = used < limit and above**2 < trusted  # singular values near the threshold are not told apart

@@ -53,8 +53,8 @@ _WHY = (
     "assignments, all three from each table's own completion and by the one iterate of lowest test error; SIR is "
     "Soft-Impute along the text's λ. M³O keeps the best iterate table by table and takes each table in turn as the "
     "reference, as released (there one turn repeats a table); but the released search takes thirty ranks a turn and "
-    "up to 400 steps a rank, here four ranks and at most 60 steps a turn. Every further choice by test error can only "
-    "lower the figure."
+    "up to 400 steps a rank, here four ranks and at most 240 steps a turn. Every further choice by test error can only "
+    "lower the figure; docs/benchmarks.md shows it turn by turn: the printed total lies between four turns and five."
 )
 
 
@@ -256,7 +256,7 @@ class _Size:
             steps = {"Baseline": 6, "M³O": 4}
             solver_ranks = {"Baseline": (2, 8), "M³O": (8, 26)}
             return cls(80, seeds, few, (2, 8, 21), solver_ranks, steps, (4,), 3, 5.0)
-        steps = {"Baseline": 40, "M³O": 60}
+        steps = {"Baseline": 40, "M³O": 240}
         return cls(None, seeds, few, RANKS, _SOLVER_RANKS, steps, (2, 8), 10, 30.0)
 
     @property

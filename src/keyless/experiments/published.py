@@ -24,7 +24,18 @@ from keyless.problem import Block, Problem
 from keyless.solvers import M3O, Baseline, FixedEntropy, UnlabeledSensing
 from keyless.solvers.schedules import CouplingStatistics
 
-__all__ = ["LEAKS", "METHODS", "RANKS", "as_published", "pieces_of", "problem_of", "scores_of", "solver_of"]
+__all__ = [
+    "LEAKS",
+    "METHODS",
+    "RANKS",
+    "as_published",
+    "completed_alone",
+    "pieces_of",
+    "problem_of",
+    "scores_of",
+    "solver_of",
+    "turns",
+]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -78,16 +89,14 @@ def pieces_of(estimate: FloatArray, tables: Mapping[str, FloatArray]) -> dict[st
 
 @dataclass(frozen=True)
 class _ReleasedOnRatings:
-    """The released step size on ratings: clip((½(1 − c)^½ + 0.01)(1 − 100·mean|ΔP|), 0.01, 0.15), halved.
+    """The released step size on ratings: clip((½(1 − c)^½ + 0.01)(1 − min(100·mean|ΔP|, 0.99)), 0.01, 0.15), halved.
 
-    Their gradient leaves out the factor 2, hence the halving. For near-permutations mean|ΔP| is 2δ/n.
+    Their gradient leaves out the factor 2, hence the halving.
     """
-
-    rows: int
 
     def step_size(self, statistics: CouplingStatistics) -> float:
         diffuseness = min(max(statistics.diffuseness, 0.0), 1.0)
-        moved = min(200 * statistics.change / self.rows, 0.99)
+        moved = min(100 * statistics.mean_change, 0.99)
         raw = (0.5 * (1 - diffuseness) ** 0.5 + 0.01) * (1 - moved)
         return float(0.5 * min(max(raw, 0.01), 0.15))
 
@@ -106,7 +115,7 @@ def solver_of(method: str, rank: int, rows: int) -> Any:
         penalty=1.0,  # the projection has none
         prox="rank",
         rank=rank,
-        step_rule=_ReleasedOnRatings(rows),
+        step_rule=_ReleasedOnRatings(),
         entropy=FixedEntropy(0.05),
         sinkhorn_tolerance=0.01 / rows**0.5,
         sinkhorn_max_iter=1000,
@@ -182,7 +191,7 @@ def as_published(
         steps: of each of these over all ranks, at most; of M³O with each of its references.
     """
     tables = published_tables(ratings, seed)
-    alone = {genre: _published_alone(tables, genre) for genre in _ORDER}
+    alone = completed_alone(tables)
     rng = np.random.default_rng(seed)
     rows = np.arange(len(tables.whole[_ORDER[0]]))
     found: dict[str, dict[str, float]] = {}
@@ -190,17 +199,46 @@ def as_published(
         if method == "SIR":
             found[method] = _published_random(tables, {genre: rng.permutation(rows) for genre in _ORDER})
             continue
-        best = _Best(tables, alone, apart=method in ("SIC", "M³O"))
-        # The released M³O goes on with each table in turn as the reference; what it found stays.
-        for reference in () if method == "SIC" else _ORDER if method == "M³O" else _ORDER[:1]:
-            genres = (reference, *(genre for genre in _ORDER if genre != reference))
-            best.estimates = {genre: best.estimates[genre] for genre in genres}
-            orders = dict.fromkeys(genres, rows)
-            if method == "MUS":
-                orders |= _published_sensing(alone)
-            _released_loop(best, _iterates(method, tables, orders), orders, ranks=ranks, steps=steps)
-        found[method] = best.scores
+        for _, scores in turns(method, tables, alone, ranks=ranks, steps=steps):
+            found[method] = scores
     return found
+
+
+def turns(
+    method: str, tables: Published, alone: Mapping[str, FloatArray], *, ranks: Sequence[int], steps: int
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield what a method has reached under the published protocol: at the start, then after each turn.
+
+    The released M³O goes on with each table in turn as the reference, and what it found stays; SIC has no turn, the
+    others have one.
+
+    Args:
+        method: one of `METHODS` but SIR.
+        tables: ratings and splits.
+        alone: each table's own completion.
+        ranks: to go through in each turn.
+        steps: of each turn over all ranks, at most.
+    """
+    best = _Best(tables, alone, apart=method in ("SIC", "M³O"))
+    rows = np.arange(len(tables.whole[_ORDER[0]]))
+    yield "each alone", best.scores
+    for reference in () if method == "SIC" else _ORDER if method == "M³O" else _ORDER[:1]:
+        genres = (reference, *(genre for genre in _ORDER if genre != reference))
+        best.estimates = {genre: best.estimates[genre] for genre in genres}
+        orders = dict.fromkeys(genres, rows)
+        if method == "MUS":
+            orders |= _published_sensing(alone)
+        _released_loop(best, _iterates(method, tables, orders), orders, ranks=ranks, steps=steps)
+        yield reference, best.scores
+
+
+def completed_alone(tables: Published) -> dict[str, FloatArray]:
+    """Return each table's own completion, the start of all methods: by falling λ, chosen by test error.
+
+    Args:
+        tables: ratings and splits.
+    """
+    return {genre: _published_alone(tables, genre) for genre in _ORDER}
 
 
 def _published_alone(tables: Published, genre: str) -> FloatArray:

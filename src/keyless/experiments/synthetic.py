@@ -6,7 +6,8 @@ Every function takes tables and their answer; solvers get the tables alone, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,16 @@ from keyless.likelihood import pair_log_ratio
 from keyless.linker import link
 from keyless.metrics import normalised_error
 from keyless.model import Information
-from keyless.solvers import M3O, DecayingEntropy
+from keyless.solvers import M3O
 from keyless.tables import to_problem
 
 __all__ = [
     "FIGURE_ONE",
+    "PENALTIES",
+    "RELEASED_PENALTY",
+    "PresetName",
     "draw",
+    "draw_released",
     "keyless_wrong",
     "m3o",
     "m3o_note",
@@ -30,34 +35,44 @@ __all__ = [
     "match_informed",
     "oracle_wrong",
     "spread",
+    "summary",
     "true_information",
+    "wrong_rows",
 ]
+
+PresetName: TypeAlias = Literal["released", "printed"]
 
 FIGURE_ONE: dict[str, Any] = {"n_rows": 100, "column_counts": (60, 40), "rank": 5, "noise": 0.1, "observed": 0.8}
 """The setting of the paper's figure 1, from which its sweeps start."""
 
+RELEASED_PENALTY = 0.55
+"""The λ of the authors' script."""
+
+PENALTIES = (0.4, 0.5, 0.55, 0.6)
+"""The three λ that the paper chooses from, and the script's: all are shown, none is chosen."""
+
+_QUICK: dict[str, Any] = {"patience": 21, "tolerance": 1e-3, "diffuseness_tolerance": None, "max_iter": 5_000}
+"""In the quick form ε is halved after 21 steps (instead of 101) in which the objective did not fall by a thousandth of
+itself (instead of a ten-thousandth), and sharper couplings do not count; most runs then end within 1,000 steps."""
+
 _M3O_NOTE = (
-    "“Our M³O” is Algorithm 2 from Gaussian starts as its authors released it: singular values above λ = 0.55 kept "
-    "unshrunk, their step rule with ω = 1.5, ε halved from 0.1. The text prints a soft threshold of weight λ and the "
-    "best of three λ per setting, without saying by what. Where other forms of M³O end, the printed one and one that "
-    "is given the true rank, stands in docs/benchmarks.md."
+    "“Released” is `M3O.released()`, the rule of the authors' script; “printed” is `M3O.printed()`, Algorithm 2 with "
+    "the printed settings and λ = 0.5. docs/solvers.md lists the differences. Tables are drawn by the law of the "
+    "released generator: scaled by 2/max(n, m), the same share missing in every table. M³O as released takes each "
+    "row's largest weight for its partner, as in the script."
 )
 
 
-def m3o_note(runs: Sequence[Mapping[str, Any]], *, quick: bool) -> str:
+def m3o_note(runs: Sequence[Mapping[str, Any]]) -> str:
     """Say which M³O was run, and whether its runs came to their end.
 
     Args:
         runs: what `m3o_run` returned.
-        quick: as for `m3o`.
     """
     ended = sum(run["converged"] for run in runs)
-    wait = "20 steps, where the paper waits for 100" if quick else "the paper's 100 steps"
     return (
-        f"{_M3O_NOTE} "
-        f"ε is halved when the objective has not fallen by a ten-thousandth over {wait}. "
-        f"{ended} of {len(runs)} runs went through all values of ε and settled, the others were stopped on "
-        f"the way; steps: {min(run['steps'] for run in runs)} to {max(run['steps'] for run in runs)}."
+        f"{_M3O_NOTE} {ended} of {len(runs)} runs of the released rule with λ = {RELEASED_PENALTY} came to their end "
+        f"within the steps allowed; steps: {min(run['steps'] for run in runs)} to {max(run['steps'] for run in runs)}."
     )
 
 
@@ -71,36 +86,63 @@ def draw(seed: int, **settings: Any) -> ShuffledTables:
     return make_shuffled_tables(**(FIGURE_ONE | settings), scale=True, random_state=seed)
 
 
-def m3o(*, quick: bool = False) -> M3O:
-    """Return M³O-AS-DE as released, with room to go through all values of ε.
-
-    An improvement counts from a ten-thousandth on: with less, ε hardly ever falls, and the couplings stay flat.
+def draw_released(seed: int, **settings: Any) -> ShuffledTables:
+    """Draw tables by the law of the authors' generator: as `draw`, but the same share is missing in every table.
 
     Args:
-        quick: halve ε after 20 steps without improvement instead of the paper's 100.
+        seed: of the data set.
+        settings: arguments of `make_shuffled_tables`.
     """
-    return M3O(
-        penalty=0.55,
-        prox="hard",
-        step_rule="released",
-        entropy=DecayingEntropy(initial=0.1),
-        patience=20 if quick else 100,
-        tolerance=1e-4,
-        max_iter=2_000 if quick else 10_000,
-    )
+    return draw(seed, missing="per_table", **settings)
 
 
-def m3o_run(made: ShuffledTables, start: int, *, quick: bool = False) -> dict[str, Any]:
-    """Return the wrong rows per table of M³O from one Gaussian start, its steps, and whether it settled.
+def m3o(preset: PresetName = "released", *, penalty: float | None = None, quick: bool = False) -> M3O:
+    """Return M³O-AS-DE as its authors released it or as they print it.
+
+    Args:
+        preset: which.
+        penalty: λ; None: the preset's own.
+        quick: give up sooner.
+    """
+    make = M3O.released if preset == "released" else M3O.printed
+    solver = make() if penalty is None else make(penalty=penalty)
+    return replace(solver, **_QUICK) if quick else solver
+
+
+def m3o_run(
+    made: ShuffledTables,
+    start: int,
+    *,
+    preset: PresetName = "released",
+    penalty: float | None = None,
+    quick: bool = False,
+) -> dict[str, Any]:
+    """Return the wrong rows per table of M³O from one random start, its steps, and whether it came to its end.
 
     Args:
         made: tables and answer.
         start: seed of the start.
+        preset: as for `m3o`.
+        penalty: as for `m3o`.
         quick: as for `m3o`.
     """
-    found = m3o(quick=quick).solve(to_problem(made.tables), random_state=start)
-    wrong = normalised_error(dict(zip(made.truth, found.permutations, strict=True)), made.truth)
-    return {"wrong": wrong, "steps": len(found.history), "converged": found.status.converged}
+    found = m3o(preset, penalty=penalty, quick=quick).solve(to_problem(made.tables), random_state=start)
+    return {
+        "wrong": wrong_rows(found.permutations, made),
+        "objective": found.objective,
+        "steps": len(found.history),
+        "converged": found.status.converged,
+    }
+
+
+def wrong_rows(permutations: Sequence[Any], made: ShuffledTables) -> float:
+    """Return the wrong rows per table.
+
+    Args:
+        permutations: one per table but the reference, in the order of the tables.
+        made: tables and answer.
+    """
+    return normalised_error(dict(zip(made.truth, permutations, strict=True)), made.truth)
 
 
 def keyless_wrong(made: ShuffledTables, start: int) -> float:
@@ -174,3 +216,26 @@ def spread(values: Sequence[float] | Mapping[Any, float]) -> str:
     numbers = np.asarray(list(values.values()) if isinstance(values, Mapping) else values, dtype=np.float64)
     deviation = numbers.std(ddof=1) if numbers.size > 1 else 0.0
     return f"{numbers.mean():.2f}±{deviation:.2f} ({numbers.min():.2f})"
+
+
+def summary(wrong: Mapping[tuple[int, int], float]) -> dict[str, Any]:
+    """Return what the tables say of runs: mean±std (min), exact recoveries, and the data sets' means.
+
+    Args:
+        wrong: wrong rows per table by data set and start.
+
+    Example:
+        >>> summary({(0, 0): 0.0, (0, 1): 2.0, (1, 0): 5.0, (1, 1): 7.0})["means of data sets"]
+        '1.0 to 6.0'
+    """
+    by_data: dict[int, list[float]] = {}
+    for (data, _), value in wrong.items():
+        by_data.setdefault(data, []).append(value)
+    means = [float(np.mean(values)) for values in by_data.values()]
+    starts = {len(values) for values in by_data.values()}
+    return {
+        "wrong rows": spread(list(wrong.values())),
+        "exact": f"{sum(value == 0 for value in wrong.values())} of {len(wrong)}",
+        "means of data sets": f"{min(means):.1f} to {max(means):.1f}",
+        "data sets × starts": f"{len(by_data)} × {max(starts)}",
+    }

@@ -22,6 +22,7 @@ __all__ = [
     "State",
     "WeightName",
     "default_penalty",
+    "refilled_estimate",
     "starting_estimate",
 ]
 
@@ -35,8 +36,8 @@ class Record:
 
     Attributes:
         iteration: number of the step, from 0.
-        objective: the paper's objective at the estimate the step began with: squared misfit + λ‖·‖_* (the penalty
-            counts as zero under the rank operator, which has no λ).
+        objective: the solver's objective at the estimate the step began with: squared misfit + λ‖·‖_* unless its
+            options say otherwise (the penalty counts as zero under the rank operator, which has no λ).
         entropic_objective: the same with the entropy term ε Σ H(P_l); equals `objective` for hard matchings.
         epsilon: ε of the step; 0 for hard matchings.
         penalty: λ of the step.
@@ -207,18 +208,44 @@ class LowRank:
 
 def starting_estimate(problem: CorrespondenceProblem, start: Array | None, random_state: Any) -> Array:
     """Return `start`, checked, or a Gaussian matrix as large as the observed entries are (root mean square)."""
-    values = problem.reference.values
-    xp = namespace(values)
     if start is not None:
-        start = array_like(as_matrix(start, name="start"), values)
-        if tuple(start.shape) != problem.shape:
-            raise InputError(f"start: must have shape {problem.shape}, as the estimate; found {tuple(start.shape)}.")
-        return start
+        return _checked_start(problem, start)
+    values = problem.reference.values
     tables = (problem.reference, *problem.blocks)
-    squares = sum(float(xp.sum(table.values * table.values)) for table in tables)
-    observed = sum(int(xp.count_nonzero(table.mask)) for table in tables)
-    scale = (squares / observed) ** 0.5 if observed else 1.0
+    squares = sum(float(namespace(values).sum(table.values * table.values)) for table in tables)
+    scale = (squares / observed) ** 0.5 if (observed := _count_observed(problem)) else 1.0
     return array_like(scale * random_generator(random_state).standard_normal(problem.shape), values)
+
+
+def refilled_estimate(problem: CorrespondenceProblem, start: Array | None, random_state: Any) -> Array:
+    """Return `start`, checked, or the released one; in both, observed entries of the reference are put in.
+
+    The released start is zero in the reference and normal in the tables, with the mean absolute value of the observed
+    entries as its standard deviation.
+    """
+    if start is not None:
+        reference, parts = problem.split(_checked_start(problem, start))
+    else:
+        values = problem.reference.values
+        xp = namespace(values)
+        total = sum(float(xp.sum(xp.abs(table.values))) for table in (problem.reference, *problem.blocks))
+        scale = total / observed if (observed := _count_observed(problem)) else 1.0
+        drawn = array_like(scale * random_generator(random_state).standard_normal(problem.shape), values)
+        reference, parts = problem.split(drawn)
+        reference = xp.zeros_like(reference)
+    return problem.join(reference - problem.reference_residual(reference), parts)
+
+
+def _checked_start(problem: CorrespondenceProblem, start: Array) -> Array:
+    found = array_like(as_matrix(start, name="start"), problem.reference.values)
+    if tuple(found.shape) != problem.shape:
+        raise InputError(f"start: must have shape {problem.shape}, as the estimate; found {tuple(found.shape)}.")
+    return found
+
+
+def _count_observed(problem: CorrespondenceProblem) -> int:
+    tables = (problem.reference, *problem.blocks)
+    return sum(int(namespace(table.mask).count_nonzero(table.mask)) for table in tables)
 
 
 def default_penalty(problem: CorrespondenceProblem) -> float:

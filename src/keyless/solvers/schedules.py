@@ -42,11 +42,13 @@ class CouplingStatistics:
         change: δ = ‖P_new − P_old‖² / 2n, how fast the coupling moves.
         diffuseness: c = Σ_i |max_j P[i, j] − 1| / n, how far it is from a permutation.
         largest_change: max |P_new − P_old|.
+        mean_change: mean |P_new − P_old|.
     """
 
     change: float
     diffuseness: float
     largest_change: float
+    mean_change: float
 
 
 class StepRule(Protocol):
