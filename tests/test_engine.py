@@ -7,8 +7,9 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from keyless.datasets import make_shuffled_tables
-from keyless.engine import Side, link_pair
+from keyless.engine import Side, link_many_rows, link_pair
 from keyless.engine.forms import Form, best_form
+from keyless.engine.many_rows import _among
 from keyless.engine.search import Search
 from keyless.errors import InputError
 from keyless.pairs.limits import Limits
@@ -167,3 +168,37 @@ def test_tiny_tables_of_unequal_size(shape, rng):
     link = link_pair(*(Side(rng.normal(size=(rows, 3))) for rows in shape))
     assert link.pairs.shape == shape
     assert np.isfinite(link.probability).all()
+
+
+@pytest.mark.parametrize(("left", "right"), [(0.0, 0.0), (0.1, 0.1)])
+def test_listed_pairs_give_the_matches_of_all_pairs(left, right):
+    tables, _, truth = tumours(left, right, seed=11)
+    sides = [Side(table) for table in tables]
+    dense, listed = link_pair(*sides, repeats=1), link_many_rows(*sides, repeats=1)
+    assert scores(listed, truth)[0] > 0.93
+    both = (dense.permutation >= 0) & (listed.permutation >= 0)
+    assert np.mean(dense.permutation[both] == listed.permutation[both]) > 0.97
+    assert np.mean((dense.permutation >= 0) == (listed.permutation >= 0)) > 0.9
+    assert abs(dense.crossings[0].excess - listed.crossings[0].excess) < 0.7
+    assert (listed.pairs.sum(axis=1) <= 1 + 1e-6).all()
+    np.testing.assert_array_equal(listed.ratios.shape, dense.ratios.shape)
+
+
+def test_listed_pairs_keep_groups_and_forbidden_pairs():
+    tables, _, truth = tumours(seed=12)
+    groups = np.arange(len(truth)) % 5
+    theirs = np.empty_like(groups)
+    theirs[truth] = groups
+    forbidden = np.stack([np.arange(40), truth[:40]], axis=1)
+    limits = Limits((len(truth), len(truth)), groups=(groups, theirs), forbidden=forbidden)
+    link = link_many_rows(*(Side(table) for table in tables), limits=limits, repeats=0)
+    rows, columns = link.pairs.nonzero()
+    assert limits.permits(rows, columns).all()
+    assert (link.permutation == truth)[40:].mean() > 0.95
+
+
+def test_limits_of_some_rows_are_those_of_the_rows(rng):
+    groups = (rng.integers(-1, 3, 9), rng.integers(-1, 3, 8))
+    limits = Limits((9, 8), groups=groups, known=np.array([[0, 1], [4, 4]]), forbidden=np.array([[2, 2], [5, 1]]))
+    chosen = [np.array([0, 2, 4, 5, 8]), np.array([1, 2, 4, 7])]
+    np.testing.assert_array_equal(_among(limits, chosen).mask(), limits.mask()[np.ix_(*chosen)])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from scipy import sparse
 
 from keyless.engine.pair import PairLink
 from keyless.engine.symmetry import mirrored_share
@@ -51,7 +52,7 @@ _CHANCE = 0.5
 _CLEAR = 0.7
 """Nats above chance from which a link is believed."""
 
-_HARDLY_AGAIN = 0.2
+_HARDLY_AGAIN = 0.3
 """Share of pairs that a search of half the rows finds again, below which a link is in doubt."""
 
 _STANDS_OUT = 0.85
@@ -114,7 +115,8 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
     matching = link.form.matching
     rows = np.flatnonzero(link.permutation >= 0)
     scores = [side.scores[np.argsort(order)] for side, order in zip(link.factors, link.orders, strict=True)]
-    allowed = limits.mask()
+    # Of many rows only those farthest out are turned, whatever their groups.
+    allowed = None if sparse.issparse(link.pairs) else limits.mask()
     evidence = Evidence(
         "uncertain",
         matching.identification,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from keyless.errors import Status
 from keyless.evidence import Evidence
@@ -14,7 +15,7 @@ from keyless.likelihood import FORBIDDEN
 from keyless.model.factor_model import FactorModel
 from keyless.model.scales import Scale
 
-__all__ = ["Found", "Route", "canonical_correlations", "stated_probability"]
+__all__ = ["Found", "Route", "canonical_correlations", "listed_margins", "stated_probability"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -106,6 +107,17 @@ def _margins(permutation: IntArray, log_ratios: FloatArray) -> FloatArray:
     ratios[rows[matched], permutation[matched]] = -np.inf
     best = ratios.max(axis=1)
     return np.where(np.isneginf(best), np.inf, own - best)
+
+
+def listed_margins(permutation: IntArray, log_ratios: sparse.csr_array) -> FloatArray:
+    """Return the same where only listed pairs were looked at."""
+    rows = np.repeat(np.arange(log_ratios.shape[0]), np.diff(log_ratios.indptr))
+    own = permutation[rows] == log_ratios.indices
+    value = np.zeros(len(permutation))
+    value[rows[own]] = log_ratios.data[own]
+    best = np.full(len(permutation), -np.inf)
+    np.maximum.at(best, rows[~own], log_ratios.data[~own])
+    return np.where(np.isneginf(best), np.inf, value - best)
 
 
 def canonical_correlations(first: FloatArray, second: FloatArray, *, rank: int) -> FloatArray:

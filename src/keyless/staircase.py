@@ -14,7 +14,7 @@ import numpy as np
 import keyless
 from keyless.calibration import Calibration, calibrate_joint
 from keyless.checkpoints import Checkpoints, fingerprint
-from keyless.engine import PairLink, Side, compared, find_pair
+from keyless.engine import PairLink, Side, compared, find_pair, link_many_rows
 from keyless.engine.side import MAX_RANK
 from keyless.errors import InputError, Status
 from keyless.evidence import allowed_counts, judge_joint, judge_large, judge_pair
@@ -30,7 +30,7 @@ from keyless.model.scales import Scale, ScaleName, scale_table
 from keyless.pairs.limits import Limits
 from keyless.problem import Block, Problem
 from keyless.progress import Deadline
-from keyless.routes import Found, Route, canonical_correlations, stated_probability
+from keyless.routes import Found, Route, canonical_correlations, listed_margins, stated_probability
 from keyless.settings import Settings
 from keyless.solvers import M3O
 from keyless.tables import Table, with_missingness
@@ -49,6 +49,12 @@ _FEW_ROWS = 200
 
 _MANY_ROWS = 500
 """From so many rows on scores hardly vary by chance: one null search and one simulation are enough."""
+
+_SHARP = 0.95
+"""Share of matches that are the first choice of models that have not seen them, from which landmarks are enough."""
+
+_MOST_SEARCHED = 100_000
+"""Rows up to which two tables that landmarks do not link sharply are searched for canonical pairs."""
 
 _STOPPED = Status("stopped", "Stopped when asked to, with the best found so far. Run it again to let it finish.")
 
@@ -182,10 +188,14 @@ class Staircase:
         Clean factors that both tables share are found most quickly by landmarks, or by a joint model where rows are few
         or tables several. Otherwise two tables are searched for canonical pairs, which does not ask that the tables
         share all factors. Where entries are missing or tables are several, a long joint search is the last resort.
-        Beyond some thousand rows only landmarks are affordable.
+        From 5,000 rows on landmarks go first as well, and canonical pairs are sought on the rows farthest out.
         """
         if self.large:
-            return self.from_landmarks()
+            landmarks = self.from_landmarks()
+            if self.settings.method == "landmarks" or self.is_enough(landmarks):
+                return landmarks
+            pairs = self.from_many_rows()
+            return pairs if _expected_right(pairs) > _expected_right(landmarks) else landmarks
         if self.settings.method == "pairs":
             return self.from_pairs()
         if self.settings.method == "joint":
@@ -210,6 +220,42 @@ class Staircase:
             return pairs
         found = self.from_joint(joint)
         return found if found.linked or not pairs.linked else pairs
+
+    def is_enough(self, landmarks: Route) -> bool:
+        """Tell whether what landmarks found need not be followed by a search for canonical pairs."""
+        too_many = max(t.block.shape[0] for t in self.tables) > _MOST_SEARCHED or len(self.tables) > 2
+        sharp = landmarks.linked and all(found.evidence.sharpness > _SHARP for found in landmarks.found)
+        return sharp or too_many or self.deadline.passed
+
+    def from_many_rows(self) -> Route:
+        """Search two tables of many rows for canonical pairs, and judge what was found."""
+        limits = self.limits_with(1)
+        link = self.kept.stage(
+            "many-rows",
+            lambda: link_many_rows(
+                self.side(0),
+                self.side(1),
+                limits=limits,
+                repeats=self.repeats,
+                seed=self.seed,
+                callback=self.report,
+                deadline=self.deadline,
+            ),
+        )
+        evidence = judge_pair(link, limits=limits, known=bool(self.constraints.known))
+        found = Found(
+            link.permutation,
+            link.pairs,
+            link.probability,
+            link.correlations,
+            evidence,
+            listed_margins(link.permutation, link.ratios),
+            np.maximum(limits.choices, 1),
+        )
+        self.matched(found)
+        starts = tuple({"route": "pairs", "pair": (0, 1), "start": s.name, "score": s.score} for s in link.starts)
+        model = self.model_of([link.permutation])
+        return Route("pairs", [found], model, link.status, starts, self.scales)
 
     def joint(self, stage: str, pairs: Route | None = None, *, thorough: bool = True) -> JointLink:
         """Search with one model of all tables, from the correspondence that pairs have been linked by, if any."""
@@ -473,6 +519,11 @@ class Staircase:
                 f"{names[a]}–{names[b]}": [name for name, _ in named] for (a, b), named in self.couplings.items()
             },
         }
+
+
+def _expected_right(route: Route) -> float:
+    """Return how many matches are expected to be right, whether there is a link at all taken into account."""
+    return sum(float(stated_probability(found)[found.permutation >= 0].sum()) for found in route.found)
 
 
 def _kinds_of_scales(

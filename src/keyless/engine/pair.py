@@ -22,7 +22,7 @@ from keyless.pairs.posterior import Posterior, posterior
 from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, is_late
 
-__all__ = ["PairLink", "compared", "find_pair", "link_pair"]
+__all__ = ["STATED", "PairLink", "compared", "find_pair", "holds_the_same_rows", "link_pair"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -36,7 +36,7 @@ _SURELY_ALONE = 0.99
 _FEW_ALONE = 0.02
 """Share of rows surely without partner up to which tables of equal size are taken to hold the same rows."""
 
-_STATED = 0.5
+STATED = 0.5
 """Least probability of a match that is stated where rows may have no partner."""
 
 
@@ -47,7 +47,7 @@ class PairLink:
     Attributes:
         permutation: the right row of each left row, −1 where it has none.
         probability: of each left row's match, or of its having no partner.
-        pairs: left × right rows, the probability of each pair.
+        pairs: left × right rows, the probability of each pair; sparse where rows are many, like the ratios.
         ratios: left × right rows, log-likelihood ratios by maps that have not seen the left row; −∞ where forbidden.
         every_row: whether every row of the smaller table was taken to have a partner.
         form: factors, map and matching; rows in the engine's order.
@@ -61,8 +61,8 @@ class PairLink:
 
     permutation: IntArray
     probability: FloatArray
-    pairs: FloatArray
-    ratios: FloatArray
+    pairs: Any
+    ratios: Any
     every_row: bool
     form: Form
     crossings: tuple[Crossing, ...]
@@ -232,10 +232,7 @@ def _matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Post
     """Return the match of each row, the probabilities of all pairs, and whether every row was given a partner."""
     listed = _possible(ratios)
     if every_row is None:
-        found = posterior(listed)
-        alone = max(float(np.mean(found.alone(axis) > _SURELY_ALONE)) for axis in (0, 1))
-        rows = min(ratios.shape)
-        every_row = ratios.shape[0] == ratios.shape[1] and alone <= max(_FEW_ALONE, 2 / rows)
+        every_row = holds_the_same_rows(posterior(listed))
     if every_row:
         permutation = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
         # However bad a match is, its row needs it.
@@ -246,7 +243,14 @@ def _matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Post
     permutation = best_matching(gains).permutation
     rows = np.arange(len(permutation))
     stated = np.asarray(found.pairs[rows, np.maximum(permutation, 0)]).ravel()
-    return np.where((permutation >= 0) & (stated >= _STATED), permutation, -1), found, False
+    return np.where((permutation >= 0) & (stated >= STATED), permutation, -1), found, False
+
+
+def holds_the_same_rows(chances: Posterior) -> bool:
+    """Tell whether two tables seem to hold the same rows: as many of them, and hardly one surely without partner."""
+    left, right = chances.pairs.shape
+    alone = max(float(np.mean(chances.alone(axis) > _SURELY_ALONE)) for axis in (0, 1))
+    return left == right and alone <= max(_FEW_ALONE, 2 / left)
 
 
 def _possible(ratios: FloatArray, permutation: IntArray | None = None) -> sparse.csr_array:

@@ -24,7 +24,7 @@ from keyless.pairs.limits import Limits
 from keyless.parallel import in_turn
 from keyless.progress import Callback, Deadline, is_late
 
-__all__ = ["Search", "Start"]
+__all__ = ["Search", "Start", "outermost"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -127,7 +127,7 @@ class Search:
     tried: list[Start] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.rows = _outermost(self.left), _outermost(self.right)
+        self.rows = outermost(self.left), outermost(self.right)
         left, right = (side.compact[rows] for side, rows in zip((self.left, self.right), self.rows, strict=True))
         self.allowed = self.limits.mask(*self.rows)
         # Every worker has its own: an alternation holds the coupling it works on.
@@ -280,7 +280,7 @@ class Search:
         return max(self.reached, key=lambda one: -np.inf if one.refined is None else one.refined.strength)
 
 
-def _outermost(factors: Factors) -> IntArray:
+def outermost(factors: Factors) -> IntArray:
     """Return the rows a map is sought on, in their order: all of few, else those farthest out in leading factors.
 
     Rows far out are told apart most easily, and are far out in the other table too.
