@@ -1,6 +1,7 @@
 """The front door: right answers, laws, what the caller knows, odd tables, time limits, and bad input."""
 
 import re
+import signal
 import time
 import warnings
 
@@ -701,3 +702,25 @@ def test_what_was_set_is_recorded(data):
     )
     assert links.choices["set"] == {"strangers": False, "rank": 4, "method": "joint", "null_searches": 1}
     assert keyless.link(data.tables, random_state=0).choices["set"] == {}
+
+
+def test_ctrl_c_returns_the_best_so_far(data):
+    stages = []
+
+    def press(stage, *_):
+        if not stages:
+            signal.raise_signal(signal.SIGINT)
+        stages.append(stage)
+
+    links = keyless.link(data.tables, method="pairs", callback=press, random_state=0)
+    assert links.status.reason == "stopped"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_ctrl_c_interrupts(data):
+    def press(*_):
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        keyless.link(data.tables, callback=press, random_state=0)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -114,9 +114,6 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
     """
     matching = link.form.matching
     rows = np.flatnonzero(link.permutation >= 0)
-    scores = [side.scores[np.argsort(order)] for side, order in zip(link.factors, link.orders, strict=True)]
-    # Of many rows only those farthest out are turned, whatever their groups.
-    allowed = None if sparse.issparse(link.pairs) else limits.mask()
     evidence = Evidence(
         "uncertain",
         matching.identification,
@@ -124,7 +121,6 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
         float(np.mean(np.log(np.maximum(limits.choices, 1)))),
         link.sharpness,
         link.agreement,
-        0.0 if known else _mirrored(scores[0], scores[1], link.permutation, allowed),
     )
     if not link.crossings:
         return evidence
@@ -139,6 +135,11 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
     if not link.crossings[0].halved:
         # Shuffled factors are too easy a rival: partners must stand out almost fully, and not among a few rows.
         clear &= evidence.score > _STANDS_OUT * evidence.needed
+    if not known:
+        scores = [side.scores[np.argsort(order)] for side, order in zip(link.factors, link.orders, strict=True)]
+        # Of many rows only those farthest out are turned, whatever their groups.
+        allowed = None if sparse.issparse(link.pairs) else limits.mask()
+        evidence = replace(evidence, mirrored=_mirrored(scores[0], scores[1], link.permutation, allowed))
     linked = clear and evidence.sharpness > 0.5 and evidence.mirrored < _MIRRORED
     return replace(evidence, verdict="linked" if linked else "uncertain")
 

@@ -70,7 +70,8 @@ def link(
             or once from 500 rows on, where chance hardly varies.
         random_state: seed; the same seed gives the same answer.
         n_jobs: how many candidates are worked on at a time; the answer does not depend on it.
-        max_time: seconds after which the best so far is returned, with a status that says so.
+        max_time: seconds after which the best so far is returned, with a status that says so. Ctrl-C does the same at
+            once; a second Ctrl-C interrupts.
         checkpoint: folder in which finished stages are kept; with the same tables and options they are not repeated.
         verbose: log progress, at level INFO, to the logger `keyless`.
         callback: called with stage, step, total (0 where not known) and objective; when it returns True the best so

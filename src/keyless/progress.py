@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
-__all__ = ["Callback", "Deadline", "is_late"]
+__all__ = ["Callback", "Deadline", "is_late", "stopped_by_interrupt"]
 
 Callback = Callable[[str, int, int, float], object]
 """Called with stage, step, total (0 where it is not known beforehand) and objective."""
@@ -57,3 +61,26 @@ class Deadline:
 def is_late(deadline: Deadline | None) -> bool:
     """Tell whether there is a deadline and it has passed."""
     return deadline is not None and deadline.passed
+
+
+@contextmanager
+def stopped_by_interrupt(deadline: Deadline) -> Iterator[None]:
+    """While entered, let the first Ctrl-C stop a search with its best so far; the second interrupts as usual.
+
+    Only where Python's own handler is in place, and in the main thread: what a program handles itself is left alone.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def answer(number: int, frame: FrameType | None) -> None:
+        if deadline.asked:
+            signal.default_int_handler(number, frame)
+        deadline.stop()
+
+    signal.signal(signal.SIGINT, answer)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

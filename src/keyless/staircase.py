@@ -29,7 +29,7 @@ from keyless.model.joint_model import JointModel
 from keyless.model.scales import Scale, ScaleName, scale_table
 from keyless.pairs.limits import Limits
 from keyless.problem import Block, Problem
-from keyless.progress import Deadline
+from keyless.progress import Deadline, stopped_by_interrupt
 from keyless.routes import Found, Route, canonical_correlations, listed_margins, stated_probability
 from keyless.settings import Settings
 from keyless.solvers import M3O
@@ -49,6 +49,9 @@ _FEW_ROWS = 200
 
 _MANY_ROWS = 500
 """From so many rows on scores hardly vary by chance: one null search and one simulation are enough."""
+
+_MODEL_STEPS, _LATE_STEPS = 100, 5
+"""Steps by which the model of linked tables is fitted, and how many of them when time is up."""
 
 _SHARP = 0.95
 """Share of matches that are the first choice of models that have not seen them, from which landmarks are enough."""
@@ -156,10 +159,11 @@ class Staircase:
             self.deadline.stop()
 
     def links(self) -> Links:
-        """Run, and return what was found."""
-        route = self.route()
-        if self.settings.refiner == "m3o":
-            route = self.polished(route)
+        """Run, and return what was found; Ctrl-C returns the best so far."""
+        with stopped_by_interrupt(self.deadline):
+            route = self.route()
+            if self.settings.refiner == "m3o":
+                route = self.polished(route)
         linkable = all(found.evidence.verdict != "unlinkable" for found in route.found)
         return Links(
             tables=self.given,
@@ -207,8 +211,8 @@ class Staircase:
             if brief.convincing or self.deadline.passed:
                 return self.from_joint(brief)
         elif self.settings.refiner == "likelihood":
-            landmarks = self.from_landmarks(thorough=False)
-            if landmarks.linked or self.deadline.passed:
+            landmarks = self.from_landmarks(thorough=False, deadline=self.deadline.half())
+            if landmarks.linked:
                 return landmarks
         pairs = self.from_pairs()
         if self.deadline.passed or (pairs.linked and not several):
@@ -388,7 +392,7 @@ class Staircase:
         starts = tuple({"route": "joint", "pair": s.pair, "start": s.name, "score": s.score} for s in joint.starts)
         return Route("joint", found, joint.model, joint.status, starts, self.scales)
 
-    def from_landmarks(self, *, thorough: bool = True) -> Route:
+    def from_landmarks(self, *, thorough: bool = True, deadline: Deadline | None = None) -> Route:
         """Link by landmarks, candidates and a sparse assignment; judge what was found."""
         link = self.kept.stage(
             "landmarks",
@@ -402,7 +406,7 @@ class Staircase:
                 null_searches=self.repeats,
                 seed=self.seed,
                 callback=self.report,
-                deadline=self.deadline,
+                deadline=self.deadline if deadline is None else deadline,
             ).link(),
         )
         evidences = judge_large(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])
@@ -470,7 +474,8 @@ class Staircase:
         rows = [np.arange(len(self.scores[0][0])), *permutations]
         values, mask = stack(self.scores, rows)
         rank = max(1, min(self.settings.rank or 40, min(values.shape) // 2))
-        return fit(values, mask, initial_model(values, mask, rank))[0]
+        steps = _LATE_STEPS if self.deadline.passed else _MODEL_STEPS
+        return fit(values, mask, initial_model(values, mask, rank), max_iter=steps)[0]
 
     def correlations(self, model: FactorModel, number: int, permutation: IntArray) -> FloatArray:
         """Return the canonical correlations of the latents that matched rows of two tables speak of."""

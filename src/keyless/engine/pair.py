@@ -30,6 +30,9 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 _FAR_BEHIND = 12.0
 """Nats behind the best pair of a row or its partner, or below no relation, from which a pair counts as impossible."""
 
+_MOST_RIVALS = 64
+"""Likeliest partners of a row that are weighed against each other; where more are near, none stands out anyway."""
+
 _SURELY_ALONE = 0.99
 """Probability from which a row counts as having no partner."""
 
@@ -201,7 +204,7 @@ def find_pair(
         if not search.convincing:
             early = crossings(form, permutation, limits=own, repeats=1, seed=seed, deadline=deadline, callback=callback)
         hopeless = bool(early) and early[0].hopeless
-        if not hopeless:
+        if not hopeless and not is_late(deadline):
             form = best_form(left, right, form, limits=own, deadline=deadline)
             if has_gaps(left, right):
                 by_columns = matched_with_gaps(left, right, form.matching, limits=own, deadline=deadline)
@@ -231,13 +234,11 @@ def find_pair(
 def _matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Posterior, bool]:
     """Return the match of each row, the probabilities of all pairs, and whether every row was given a partner."""
     listed = _possible(ratios)
-    if every_row is None:
-        every_row = holds_the_same_rows(posterior(listed))
-    if every_row:
+    found = None if every_row else posterior(listed)
+    if found is None or (every_row is None and holds_the_same_rows(found)):
         permutation = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
         # However bad a match is, its row needs it.
         return permutation, posterior(_possible(ratios, permutation), every_row=True), True
-    found = posterior(listed)
     gains = listed.copy()
     gains.data = listed.data + found.odds
     permutation = best_matching(gains).permutation
@@ -268,6 +269,10 @@ def _possible(ratios: FloatArray, permutation: IntArray | None = None) -> sparse
     else:
         # Only rivals that a row or its partner would have: others cannot take part in an exchange.
         possible &= ratios > np.maximum(*highest) - 2 * _FAR_BEHIND
+    if min(ratios.shape) > _MOST_RIVALS:
+        lowest = [np.partition(ratios, -_MOST_RIVALS, axis=axis).take([-_MOST_RIVALS], axis=axis) for axis in (1, 0)]
+        possible &= ratios >= np.minimum(*lowest)
+    if permutation is not None:
         rows = np.flatnonzero(permutation >= 0)
         possible[rows, permutation[rows]] = True
     rows, columns = np.nonzero(possible)

@@ -126,7 +126,8 @@ class LargeSearch:
         models = []
         for number, table in enumerate(self.tables):
             rows = sampled(len(table), _MODEL_ROWS if table.complete else _GAP_ROWS, self.rng)
-            models.append(fit_rows(*table.scores(self.rng.permutation(rows)), rank=self.largest_rank))
+            scores = table.scores(self.rng.permutation(rows))
+            models.append(fit_rows(*scores, rank=self.largest_rank, expired=self.expired))
             self.report("tables", number + 1, len(self.tables), float(models[-1].rank))
         rank = max(model.rank for model in models)
         alone = [Side.alone(table, padded(model, rank)) for table, model in zip(self.tables, models, strict=True)]
@@ -247,7 +248,7 @@ class LargeSearch:
         rank = min(
             left.model.rank + 5, self.largest_rank if self.rank_given else max(self.largest_rank, left.model.rank)
         )
-        model = fit_rows(values, mask, rank=rank, start=left.model.joined(right.model))
+        model = fit_rows(values, mask, rank=rank, start=left.model.joined(right.model), expired=self.expired)
         width = first.shape[1]
         left, right = (
             replace(side, model=model.columns(part))

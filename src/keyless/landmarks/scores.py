@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -96,7 +96,13 @@ class LargeTable:
 
 
 def fit_rows(
-    values: FloatArray, mask: BoolArray, *, rank: int, start: FactorModel | None = None, max_iter: int = 10
+    values: FloatArray,
+    mask: BoolArray,
+    *,
+    rank: int,
+    start: FactorModel | None = None,
+    max_iter: int = 10,
+    expired: Callable[[], bool] | None = None,
 ) -> FactorModel:
     """Fit a factor model to many rows: from their sums where nothing is missing, else by a few steps of EM.
 
@@ -106,9 +112,10 @@ def fit_rows(
         rank: factors to begin with.
         start: where to begin, for rows with gaps; None: a model of the first rows, which finds the rank.
         max_iter: steps over all rows with gaps.
+        expired: asked before every step, of rows without gaps, whether to end with the model there is.
     """
     if mask.all():
-        return fit_moments(Moments.of(values, mask), rank=rank)
+        return fit_moments(Moments.of(values, mask), rank=rank, expired=expired)
     if start is None:
         start = fit_table(values[:_FEW_ROWS], mask[:_FEW_ROWS], largest_rank=rank, max_iter=60)
     return fit(values, mask, start, max_iter=max_iter)[0]

@@ -307,6 +307,7 @@ def fit_steps(
     max_iter: int,
     tolerance: float,
     prune: bool,
+    expired: Callable[[], bool] | None = None,
 ) -> tuple[FactorModel, float]:
     """Repeat a step of EM until its evidence settles; the loop of `fit`.
 
@@ -317,10 +318,13 @@ def fit_steps(
         max_iter: as for `fit`.
         tolerance: as for `fit`.
         prune: as for `fit`.
+        expired: asked before every step whether to end with the model there is.
     """
     enough = tolerance * max(entries, 1.0)
     last = bound = -np.inf
     for iteration in range(max_iter):
+        if iteration and expired is not None and expired():
+            break
         updated, bound = step(model)
         # The first evidence belongs to whatever was given; only later ones can be compared.
         bound = bound if iteration else -np.inf

@@ -6,6 +6,7 @@ of parts of a table add up to those of the whole.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +84,13 @@ class Moments:
 
 
 def fit_moments(
-    moments: Moments, *, rank: int, max_iter: int = 2_000, tolerance: float = 1e-8, prune: bool = True
+    moments: Moments,
+    *,
+    rank: int,
+    max_iter: int = 2_000,
+    tolerance: float = 1e-8,
+    prune: bool = True,
+    expired: Callable[[], bool] | None = None,
 ) -> FactorModel:
     """Fit the factor model that `keyless.model.factor_model.fit` would fit to the rows.
 
@@ -95,6 +102,7 @@ def fit_moments(
         max_iter: stop after so many steps.
         tolerance: stop when the evidence changes by less than this per entry.
         prune: drop factors the data do not support.
+        expired: asked before every step whether to end with the model there is.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -115,7 +123,9 @@ def fit_moments(
         return advanced(model, statistics, latents), evidence(model, log_z, statistics)
 
     start = model_from_directions(directions, noise=0.03)
-    return fit_steps(step, start, entries=rows * width, max_iter=max_iter, tolerance=tolerance, prune=prune)[0]
+    return fit_steps(
+        step, start, entries=rows * width, max_iter=max_iter, tolerance=tolerance, prune=prune, expired=expired
+    )[0]
 
 
 def _expected(
