@@ -53,6 +53,9 @@ _MANY_ROWS = 500
 _MODEL_STEPS, _LATE_STEPS = 100, 5
 """Steps by which the model of linked tables is fitted, and how many of them when time is up."""
 
+_FEW_COLUMNS = 200
+"""Columns of all tables together up to which a model of them is fitted in seconds."""
+
 _SHARP = 0.95
 """Share of matches that are the first choice of models that have not seen them, from which landmarks are enough."""
 
@@ -190,31 +193,31 @@ class Staircase:
         """Choose between one joint model of all tables and a search for canonical pairs, table by table.
 
         Clean factors that both tables share are found most quickly by landmarks, or by a joint model where rows are few
-        or tables several. Otherwise two tables are searched for canonical pairs, which does not ask that the tables
-        share all factors. Where entries are missing or tables are several, a long joint search is the last resort.
+        or tables several; of narrow tables they go first. Otherwise two tables are searched for canonical pairs, which
+        does not ask that the tables share all factors. Where entries are missing or tables are several, a long joint
+        search is the last resort.
         From 5,000 rows on landmarks go first as well, and canonical pairs are sought on the rows farthest out.
         """
         if self.large:
-            landmarks = self.from_landmarks()
-            if self.settings.method == "landmarks" or self.is_enough(landmarks):
-                return landmarks
-            pairs = self.from_many_rows()
-            return pairs if _expected_right(pairs) > _expected_right(landmarks) else landmarks
+            return self.large_route()
         if self.settings.method == "pairs":
             return self.from_pairs()
         if self.settings.method == "joint":
             return self.from_joint(self.joint("joint"))
         gaps = float(np.mean([t.block.mask.mean() for t in self.tables])) < _FEW_GAPS
         several = len(self.tables) > 2
-        if several or max(t.block.shape[0] for t in self.tables) <= _FEW_ROWS:
+        landmarks: Route | None = None
+        if several or (self.narrow and max(t.block.shape[0] for t in self.tables) <= _FEW_ROWS):
             brief = self.joint("joint-brief", thorough=False)
             if brief.convincing or self.deadline.passed:
                 return self.from_joint(brief)
-        elif self.settings.refiner == "likelihood":
+        elif self.narrow and self.settings.refiner == "likelihood":
             landmarks = self.from_landmarks(thorough=False, deadline=self.deadline.half())
-            if landmarks.linked:
+            if _is_sharp(landmarks):
                 return landmarks
         pairs = self.from_pairs()
+        if landmarks is not None and landmarks.linked and _expected_right(landmarks) > _expected_right(pairs):
+            return landmarks
         if self.deadline.passed or (pairs.linked and not several):
             return pairs
         if not (gaps or several):
@@ -225,11 +228,23 @@ class Staircase:
         found = self.from_joint(joint)
         return found if found.linked or not pairs.linked else pairs
 
+    def large_route(self) -> Route:
+        """Link by landmarks, and by canonical pairs where those are not sharp; return what promises more matches."""
+        landmarks = self.from_landmarks()
+        if self.settings.method == "landmarks" or self.is_enough(landmarks):
+            return landmarks
+        pairs = self.from_many_rows()
+        return pairs if _expected_right(pairs) > _expected_right(landmarks) else landmarks
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the tables have few enough columns for a model of all of them to be quick."""
+        return sum(t.block.shape[1] for t in self.tables) <= _FEW_COLUMNS
+
     def is_enough(self, landmarks: Route) -> bool:
         """Tell whether what landmarks found need not be followed by a search for canonical pairs."""
         too_many = max(t.block.shape[0] for t in self.tables) > _MOST_SEARCHED or len(self.tables) > 2
-        sharp = landmarks.linked and all(found.evidence.sharpness > _SHARP for found in landmarks.found)
-        return sharp or too_many or self.deadline.passed
+        return _is_sharp(landmarks) or too_many or self.deadline.passed
 
     def from_many_rows(self) -> Route:
         """Search two tables of many rows for canonical pairs, and judge what was found."""
@@ -524,6 +539,11 @@ class Staircase:
                 f"{names[a]}–{names[b]}": [name for name, _ in named] for (a, b), named in self.couplings.items()
             },
         }
+
+
+def _is_sharp(route: Route) -> bool:
+    """Tell whether tables are linked, and nearly every match is the first choice of models that have not seen it."""
+    return route.linked and all(found.evidence.sharpness > _SHARP for found in route.found)
 
 
 def _expected_right(route: Route) -> float:
