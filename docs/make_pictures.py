@@ -33,7 +33,6 @@ import keyless
 from keyless import plots
 from keyless.alignment import anneal, procrustes
 from keyless.datasets import ShuffledTables, make_shuffled_tables
-from keyless.engine import Side, link_pair
 from keyless.joint import link_tables
 from keyless.joint.clusters import column_slices
 from keyless.likelihood import couple, expected_log_ratio
@@ -244,10 +243,10 @@ def likelihood() -> Drawn:
     data = example()
     truth = data.truth["lab"]
     links = keyless.link(data.tables, random_state=SEED)
-    pair = link_pair(*map(Side, data.tables.values()), seed=SEED)
-    if not np.array_equal(pair.permutation, links.permutations["lab"]):
-        raise RuntimeError("the search and keyless.link should find the same rows here; choose another seed")
-    found, ratios = links.found["lab"], pair.ratios
+    joint = link_tables([scored(table) for table in data.tables.values()])
+    if not np.array_equal(joint.permutations[0], links.permutations["lab"]):
+        raise RuntimeError("the joint model and keyless.link should find the same rows here; choose another seed")
+    found, ratios = links.found["lab"], joint.log_ratios[0]
     ordered = in_true_order(ratios)
     same, strangers = np.diag(ordered), ordered[~np.eye(len(ordered), dtype=bool)]
     typical, strange = float(np.median(same)), float(np.median(strangers))
