@@ -93,6 +93,9 @@ def test_the_verdict_asks_for_all_of_it(halved):
     assert judged(replace(link, crossings=(Crossing(own, own - 0.3, 0.6),))).verdict == "uncertain"
     assert judged(replace(link, crossings=(Crossing(own, own - 0.9, 0.1),))).verdict == "uncertain"
     assert judged(replace(link, crossings=(Crossing(own, own - 0.9, 0.6),))).verdict == "linked"
+    # One split just above chance, found again by nobody, and one below chance: there is nothing to be uncertain about.
+    doubtful = Crossing(own, own - 0.05, 0.1), Crossing(own, own + 0.01)
+    assert judged(replace(link, crossings=doubtful)).verdict == "unlinkable"
     assert judged(replace(link, sharpness=0.4)).verdict == "uncertain"
 
 

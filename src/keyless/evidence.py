@@ -124,7 +124,8 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
     )
     if not link.crossings:
         return evidence
-    again = max(1.0 if one.again is None else one.again for one in link.crossings)
+    # A comparison that was clear by itself did not ask whether the pairs are found again.
+    again = float(np.mean([float(one.excess > 0) if one.again is None else one.again for one in link.crossings]))
     if link.crossings[0].halved:
         chance = evidence.excess < 0 or (evidence.excess < _CHANCE and again < _HARDLY_AGAIN)
     else:
