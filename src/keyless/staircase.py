@@ -60,7 +60,7 @@ _SHARP = 0.95
 """Share of matches that are the first choice of models that have not seen them, from which landmarks are enough."""
 
 _MOST_SEARCHED = 100_000
-"""Rows up to which two tables that landmarks do not link sharply are searched for canonical pairs."""
+"""Rows up to which two tables that landmarks link, but not sharply, are searched for canonical pairs."""
 
 _STOPPED = Status("stopped", "Stopped when asked to, with the best found so far. Run it again to let it finish.")
 
@@ -242,9 +242,13 @@ class Staircase:
         return sum(t.block.shape[1] for t in self.tables) <= _FEW_COLUMNS
 
     def is_enough(self, landmarks: Route) -> bool:
-        """Tell whether what landmarks found need not be followed by a search for canonical pairs."""
+        """Tell whether what landmarks found need not be followed by a search for canonical pairs.
+
+        Tables that landmarks refuse are not searched: that takes minutes, and would seldom find anything.
+        """
         too_many = max(t.block.shape[0] for t in self.tables) > _MOST_SEARCHED or len(self.tables) > 2
-        return _is_sharp(landmarks) or too_many or self.deadline.passed
+        told = self.settings.strangers is False
+        return not landmarks.linked or _is_sharp(landmarks) or too_many or told or self.deadline.passed
 
     def from_many_rows(self) -> Route:
         """Search two tables of many rows for canonical pairs, and judge what was found."""

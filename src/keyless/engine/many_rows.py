@@ -14,9 +14,9 @@ import numpy as np
 from scipy import sparse
 
 from keyless.assignment import best_matching
-from keyless.engine.crossing import crossings
+from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.forms import Form
-from keyless.engine.pair import STATED, PairLink, holds_the_same_rows
+from keyless.engine.pair import STATED, PairLink, holds_the_same_rows, matched
 from keyless.engine.refine import Matching, Refinement
 from keyless.engine.search import Search, outermost
 from keyless.engine.side import Side
@@ -34,6 +34,9 @@ __all__ = ["link_many_rows"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_SPACES = 2
+"""Spaces in which first couplings of the rows farthest out are sought: of a thousand rows each takes seconds."""
 
 _NEAREST = 24
 """Nearest rows of the other table that are looked at, for each row of either table."""
@@ -141,9 +144,17 @@ def link_many_rows(
             Factors(side.scores[rows], side.strengths, side.signal_rank)
             for side, rows in zip(factors, chosen, strict=True)
         ]
-        search = Search(some[0], some[1], _among(own, chosen), deadline=deadline, callback=callback)
-        fit = search.run().fit
-        form = _all_rows(left, right, own, fit, deadline)
+        among = _among(own, chosen)
+        search = Search(some[0], some[1], among, spaces=_SPACES, deadline=deadline, callback=callback)
+        found = search.run()
+        early: list[Crossing] = []
+        if not search.convincing:
+            # There may be nothing to find: then all rows are not worth their time.
+            sample = Form(left.scales, some[0], some[1], found)
+            matches = matched(found.ratios, None)[0]
+            early = crossings(sample, matches, limits=Limits(among.shape), repeats=1, seed=seed, deadline=deadline)
+        hopeless = bool(early) and early[0].hopeless
+        form = _all_rows(left, right, own, found.fit, deadline, brief=hopeless)
         ratios = form.matching.ratios
         chances = posterior(ratios)
         gains = ratios.copy()
@@ -153,14 +164,18 @@ def link_many_rows(
         stated = np.asarray(chances.pairs[rows, np.maximum(permutation, 0)]).ravel()
         if not holds_the_same_rows(chances):
             permutation = np.where((permutation >= 0) & (stated >= STATED), permutation, -1)
-        compared = crossings(
-            form,
-            permutation,
-            limits=Limits(own.shape),
-            repeats=repeats,
-            seed=seed,
-            deadline=deadline,
-            callback=callback,
+        compared = (
+            early
+            if hopeless
+            else crossings(
+                form,
+                permutation,
+                limits=Limits(own.shape),
+                repeats=repeats,
+                seed=seed,
+                deadline=deadline,
+                callback=callback,
+            )
         )
     probability = np.where(permutation >= 0, stated, chances.alone())
     back = [np.argsort(side.order) for side in (left, right)]
@@ -182,12 +197,16 @@ def link_many_rows(
     )
 
 
-def _all_rows(left: Side, right: Side, limits: Limits, fit: CrossFit, deadline: Deadline | None) -> Form:
-    """Match all rows by a map of some, and choose the form in which partners stand out most."""
+def _all_rows(
+    left: Side, right: Side, limits: Limits, fit: CrossFit, deadline: Deadline | None, *, brief: bool
+) -> Form:
+    """Match all rows by a map of some, and choose the form in which partners stand out most; briefly, only match."""
     rows = _Rows(left.scales, left.factors(), right.factors(), limits)
     common = _FIRST_SHARE * min(limits.shape)
-    first = rows.run(fit, common, rounds=_ROUNDS, deadline=deadline)
+    first = rows.run(fit, common, rounds=1 if brief else _ROUNDS, deadline=deadline)
     best = Form(left.scales, rows.left, rows.right, first)
+    if brief:
+        return best
     forms = _FORMS if left.scales == "auto" else tuple((left.scales, rank) for _, rank in _FORMS[1:3])
     looked: list[tuple[int, _Rows, CrossFit]] = []
     for kind, rank in forms:

@@ -22,7 +22,7 @@ from keyless.pairs.posterior import Posterior, posterior
 from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, is_late
 
-__all__ = ["STATED", "PairLink", "compared", "find_pair", "holds_the_same_rows", "link_pair"]
+__all__ = ["STATED", "PairLink", "compared", "find_pair", "holds_the_same_rows", "link_pair", "matched"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -199,7 +199,7 @@ def find_pair(
             callback=callback,
         )
         form = Form(left.scales, left.factors(), right.factors(), search.run())
-        permutation, chances, everybody = _matched(form.matching.ratios, every_row)
+        permutation, chances, everybody = matched(form.matching.ratios, every_row)
         early: list[Crossing] = []
         if not search.convincing:
             early = crossings(form, permutation, limits=own, repeats=1, seed=seed, deadline=deadline, callback=callback)
@@ -209,7 +209,7 @@ def find_pair(
             if has_gaps(left, right):
                 by_columns = matched_with_gaps(left, right, form.matching, limits=own, deadline=deadline)
                 form = replace(form, matching=by_columns)
-            permutation, chances, everybody = _matched(form.matching.ratios, every_row)
+            permutation, chances, everybody = matched(form.matching.ratios, every_row)
         ratios = form.matching.ratios
     pairs = chances.pairs.toarray()
     rows = np.arange(len(permutation))
@@ -231,7 +231,7 @@ def find_pair(
     )
 
 
-def _matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Posterior, bool]:
+def matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Posterior, bool]:
     """Return the match of each row, the probabilities of all pairs, and whether every row was given a partner."""
     listed = _possible(ratios)
     found = None if every_row else posterior(listed)
