@@ -25,12 +25,12 @@ from keyless.likelihood.pairs import (
     couple_with_strangers,
     exact_log_ratio,
     marginals,
-    stranger_odds,
 )
 from keyless.model.factor_model import Information
 from keyless.pairs import neighbours
 from keyless.pairs.constraints import Constraints
 from keyless.pairs.neighbours import nearest
+from keyless.pairs.posterior import prior_log_odds
 
 DRAWS = {
     "laplace": lambda rng, size: rng.laplace(size=size) / np.sqrt(2),
@@ -251,7 +251,7 @@ def test_listed_pairs_are_coupled_as_all_pairs_are(rng):
     ratios = rng.normal(size=(12, 15)) * 3
     ratios[np.arange(12), np.arange(12)] += 9
     for common in (6.0, 11.0):
-        weights = sparse.csr_array(ratios + stranger_odds(ratios.shape, common))
+        weights = sparse.csr_array(ratios + prior_log_odds(ratios.shape, common))
         found = couple_weighted(weights).toarray()
         expected = couple_with_strangers(ratios, common=common, negligible=-np.inf).toarray()
         np.testing.assert_allclose(found, expected, atol=1e-12)

@@ -15,9 +15,9 @@ from keyless.likelihood import (
     forbid,
     log_z,
     pair_log_ratio,
-    stranger_odds,
 )
 from keyless.model import FactorModel, Information, information
+from keyless.pairs.posterior import prior_log_odds
 
 
 def plain_model(rng, columns, rank):
@@ -158,7 +158,7 @@ def test_strangers_get_the_rest_of_the_mass(rng):
     assert rows.max() < 1
     assert columns.max() < 1
     alone = (1 - rows)[:, None] * (1 - columns)[None, :]
-    odds = np.exp(score + stranger_odds(score.shape, 5.0))
+    odds = np.exp(score + prior_log_odds(score.shape, 5.0))
     kept = odds > np.exp(-20)
     np.testing.assert_allclose(coupling[kept], (alone * odds)[kept], rtol=1e-6)
 
@@ -176,6 +176,6 @@ def test_nothing_is_coupled_when_nothing_fits():
 
 
 def test_more_common_rows_make_a_pair_more_likely():
-    odds = [stranger_odds((100, 80), common) for common in (0.0, 10.0, 70.0, 80.0)]
+    odds = [prior_log_odds((100, 80), common) for common in (0.0, 10.0, 70.0, 80.0)]
     assert np.all(np.diff(odds) > 0)
     np.testing.assert_allclose(odds[1], np.log(10 / (90 * 70)))

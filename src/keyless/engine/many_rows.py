@@ -26,7 +26,7 @@ from keyless.model.factors import Factors
 from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
 from keyless.pairs.neighbours import nearest
-from keyless.pairs.posterior import largest, pair_places, posterior, scaled
+from keyless.pairs.posterior import FIRST_SHARE, largest, pair_places, posterior, scaled
 from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, is_late
 
@@ -46,9 +46,6 @@ _FORMS: tuple[tuple[ScaleName, int], ...] = (("auto", 40), ("identity", 40), ("i
 
 _ROUNDS = 6
 """Rounds of matching and fitting under each of the two forms: the one of the search, and the chosen one."""
-
-_FIRST_SHARE = 0.9
-"""Share of the smaller table's rows that are taken to have a partner before anything is known."""
 
 
 @dataclass
@@ -202,7 +199,7 @@ def _all_rows(
 ) -> Form:
     """Match all rows by a map of some, and choose the form in which partners stand out most; briefly, only match."""
     rows = _Rows(left.scales, left.factors(), right.factors(), limits)
-    common = _FIRST_SHARE * min(limits.shape)
+    common = FIRST_SHARE * min(limits.shape)
     first = rows.run(fit, common, rounds=1 if brief else _ROUNDS, deadline=deadline)
     best = Form(left.scales, rows.left, rows.right, first)
     if brief:

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from keyless.maps.canonical import CanonicalModel, Coupled, CrossFit, cross_fit, fit_tail
 from keyless.pairs.limits import Limits
-from keyless.pairs.posterior import scaled
+from keyless.pairs.posterior import FIRST_SHARE, scaled
 
 __all__ = ["Matching", "Refinement", "identification", "refined"]
 
@@ -20,9 +20,6 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 FOLDS = 8
 """Folds of left rows; each is judged by the map that the others give."""
-
-_FIRST_SHARE = 0.9
-"""Share of the smaller table's rows that are taken to have a partner before anything is known."""
 
 _SETTLED = 0.01
 """Share of the pairs, in sums of changes of probability, below which a matching is settled."""
@@ -137,7 +134,7 @@ class Refinement:
     def run(self, coupling: Any, *, rounds: int, common: float | None = None) -> Matching:
         """Alternate from a coupling until it settles, `rounds` times at the most."""
         smaller = min(len(self.left), len(self.right))
-        common = _FIRST_SHARE * smaller if common is None else common
+        common = FIRST_SHARE * smaller if common is None else common
         best: Matching | None = None
         for done in range(1, rounds + 1):
             fit = self.fitted(coupling)

@@ -9,7 +9,8 @@ import numpy as np
 from scipy import sparse
 
 from keyless.assignment import assign
-from keyless.likelihood.pairs import FORBIDDEN, couple, couple_with_strangers, stranger_odds
+from keyless.likelihood.pairs import FORBIDDEN, couple, couple_with_strangers
+from keyless.pairs.posterior import prior_log_odds
 
 __all__ = ["Match", "match"]
 
@@ -63,7 +64,7 @@ def match(log_ratio: FloatArray, *, strangers: bool, max_iter: int = 20) -> Matc
         before, common = common, float(couple_with_strangers(log_ratio, common=common).sum())
         if abs(common - before) < 1e-3 * min(log_ratio.shape):
             break
-    weight = log_ratio + stranger_odds(log_ratio.shape, common)
+    weight = log_ratio + prior_log_odds(log_ratio.shape, common)
     rows, columns = np.nonzero(weight > 0)
     worthwhile = sparse.csr_array((-weight[rows, columns], (rows, columns)), shape=weight.shape)
     return Match(np.asarray(assign(worthwhile, unmatched_cost=0.0), dtype=np.int64), log_ratio, common)

@@ -21,11 +21,11 @@ from keyless.landmarks.mapping import LandmarkMap, confirmed, find_map
 from keyless.landmarks.matching import Candidates, Matched, Permits, find_candidates, limited, match_candidates
 from keyless.landmarks.scores import BATCH, LargeTable, fit_rows, sampled
 from keyless.landmarks.testing import Tested, chance_score, tested
-from keyless.likelihood.pairs import largest, pair_places, stranger_odds
 from keyless.model.factor_model import FactorModel, padded
 from keyless.model.scales import Scale
 from keyless.pairs.constraints import Constraints
 from keyless.pairs.neighbours import nearest
+from keyless.pairs.posterior import largest, pair_places, prior_log_odds
 from keyless.progress import Callback, Deadline
 
 __all__ = ["LargeLink", "LargeSearch"]
@@ -234,7 +234,7 @@ class LargeSearch:
         rows = sampled(len(left), min(_GAP_ROWS if gaps else _MODEL_ROWS, len(left) // 2), self.rng)
         self.fitted = rows
         found = self.candidates(left, right, clouds, parts=self.parts(number, rows))
-        odds = stranger_odds(found.ratios.shape, 0.9 * min(found.ratios.shape))
+        odds = prior_log_odds(found.ratios.shape, 0.9 * min(found.ratios.shape))
         pairs = _sure_pairs(found, rows, odds, self.permits(left, number))
         known = self.known(number)
         if known is not None:

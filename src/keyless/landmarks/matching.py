@@ -13,8 +13,9 @@ from keyless.arrays import batches
 from keyless.assignment import best_matching
 from keyless.landmarks.clouds import Cloud, Side
 from keyless.landmarks.metric import Metric
-from keyless.likelihood.pairs import exact_log_ratio, largest, marginals, pair_places, stranger_odds
+from keyless.likelihood.pairs import exact_log_ratio, marginals
 from keyless.pairs.neighbours import nearest
+from keyless.pairs.posterior import largest, pair_places, prior_log_odds
 
 __all__ = ["Candidates", "Matched", "find_candidates", "limited", "match_candidates"]
 
@@ -288,7 +289,7 @@ def match_candidates(
 
 def _floor(shape: tuple[int, int]) -> float:
     """Return the ratio below which no pair is a candidate, however many rows have partners."""
-    return _NEGLIGIBLE - max(0.0, stranger_odds(shape, float(min(shape))))
+    return _NEGLIGIBLE - max(0.0, prior_log_odds(shape, float(min(shape))))
 
 
 def limited(ratios: sparse.csr_array, permits: Permits | None, known: IntArray | None) -> sparse.csr_array:
@@ -310,7 +311,7 @@ def _coupled(ratios: sparse.csr_array, common: float, *, rounds: int) -> tuple[s
     weights = ratios.copy()
     smaller = min(ratios.shape)
     for step in range(rounds):
-        odds = stranger_odds(ratios.shape, common)
+        odds = prior_log_odds(ratios.shape, common)
         weights.data = np.maximum(ratios.data + odds, _NEGLIGIBLE)
         # How many pairs there are is known long before each of them is.
         before, common = common, float(marginals(weights, max_iter=10).sum()) if step + 1 < rounds else common

@@ -14,8 +14,8 @@ from keyless.landmarks.mapping import find_map
 from keyless.landmarks.matching import Candidates, Matched
 from keyless.landmarks.metric import Metric
 from keyless.landmarks.scores import sampled
-from keyless.likelihood.pairs import largest, pair_places
 from keyless.pairs.neighbours import nearest
+from keyless.pairs.posterior import largest, pair_places
 
 __all__ = ["Tested", "chance_score", "tested"]
 

@@ -11,7 +11,6 @@ from keyless.likelihood.pairs import (
     forbid,
     log_z,
     pair_log_ratio,
-    stranger_odds,
 )
 from keyless.likelihood.shared import shared_log_ratio
 
@@ -27,5 +26,4 @@ __all__ = [
     "log_z",
     "pair_log_ratio",
     "shared_log_ratio",
-    "stranger_odds",
 ]

@@ -20,6 +20,7 @@ from scipy import sparse
 from scipy.special import expit
 
 from keyless.model.factor_model import Information
+from keyless.pairs.posterior import pair_places, prior_log_odds, propagated
 from keyless.transport import sinkhorn
 
 __all__ = [
@@ -32,12 +33,9 @@ __all__ = [
     "exact_log_ratio",
     "expected_log_ratio",
     "forbid",
-    "largest",
     "log_z",
     "marginals",
     "pair_log_ratio",
-    "pair_places",
-    "stranger_odds",
 ]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -48,9 +46,6 @@ FORBIDDEN = -1e6
 """The log-ratio of a pair that must not be: worse than any real one, yet finite, so that sums stay finite."""
 
 _LARGEST_EXPONENT = 600.0
-_UNDAMPED = 5
-_GAMMA = 0.85
-"""See `marginals`."""
 
 
 def log_z(info: Information) -> FloatArray:
@@ -195,7 +190,7 @@ def couple_with_strangers(
 ) -> sparse.csr_array:
     """Return the probabilities of all pairs when rows may also be strangers: rows and columns sum to at most 1.
 
-    A pair weighs exp(log_ratio + `stranger_odds`) against both rows having no partner, which weighs 1. The scaling
+    A pair weighs exp(log_ratio + `prior_log_odds`) against both rows having no partner, which weighs 1. The scaling
     steps are damped: plain ones converge slowly.
 
     Args:
@@ -205,7 +200,7 @@ def couple_with_strangers(
         tolerance: stop when no scaling changes by more than this factor, in logs.
         negligible: pairs whose log-weight is below this are left out.
     """
-    weight = log_ratio + stranger_odds(log_ratio.shape, common)
+    weight = log_ratio + prior_log_odds(log_ratio.shape, common)
     rows, columns = np.nonzero(weight > negligible)
     pairs = sparse.csr_array((weight[rows, columns], (rows, columns)), shape=weight.shape)
     return couple_weighted(pairs, max_iter=max_iter, tolerance=tolerance)
@@ -265,73 +260,20 @@ def marginals(weights: sparse.csr_array, *, max_iter: int = 100, tolerance: floa
     # Most pairs of clear tables have no rival at all, and are done.
     rivals = [np.bincount(line, minlength=size)[line] > 1 for line, size in zip(lines, found.shape, strict=True)]
     contested = np.flatnonzero(rivals[0] | rivals[1])
-    rows, columns = (np.unique(line[contested], return_inverse=True)[1] for line in lines)
+    among = [np.unique(line[contested], return_inverse=True) for line in lines]
     weight = found.data[contested]
     found.data = expit(found.data)
-    from_columns = np.zeros(len(weight))
-    for step in range(max_iter if len(weight) else 0):
-        total, others = _log_sums(rows, weight + from_columns)
-        from_rows = -(1 - _GAMMA) * total - _GAMMA * others
-        total, others = _log_sums(columns, weight + from_rows)
-        fresh = -(1 - _GAMMA) * total - _GAMMA * others
-        moved = float(np.abs(fresh - from_columns).max())
-        # Undamped steps jump to and fro where rivals are about as likely.
-        from_columns = fresh if step < _UNDAMPED else 0.5 * (from_columns + fresh)
-        if moved < tolerance:
-            break
-    if len(weight):
-        found.data[contested] = np.exp(weight + from_columns - _log_sums(rows, weight + from_columns)[0])
+    found.data[contested] = propagated(
+        (among[0][1], among[1][1]),
+        weight,
+        tuple(len(labels) for labels, _ in among),
+        max_iter=max_iter,
+        tolerance=tolerance,
+    )
     # Not yet settled scalings can leave a sum a little above one.
     found.data /= np.maximum(1.0, found.sum(axis=1))[lines[0]]
     found.data /= np.maximum(1.0, found.sum(axis=0))[lines[1]]
     return found
-
-
-def pair_places(pairs: sparse.csr_array) -> tuple[IntArray, IntArray]:
-    """Return row and column of each stored pair, in the order of its data."""
-    return np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr)), pairs.indices.astype(np.int64, copy=False)
-
-
-def largest(line: IntArray, values: FloatArray, size: int) -> FloatArray:
-    """Return the largest value of each of `size` lines, −∞ for a line that has none.
-
-    Args:
-        line: the line of each value.
-        values: the values.
-        size: how many lines there are.
-    """
-    found = np.full(size, -np.inf)
-    np.maximum.at(found, line, values)
-    return found
-
-
-def stranger_odds(shape: tuple[int, ...], common: float) -> float:
-    """Return the prior log-odds of a pair against two strangers: log common/(left_only·right_only).
-
-    Args:
-        shape: number of left rows and of right rows.
-        common: how many of them are thought to have a partner.
-    """
-    left_only, right_only = (max(size - common, 0.5) for size in shape)
-    return float(np.log(max(common, 0.5)) - np.log(left_only) - np.log(right_only))
-
-
-def _log_sums(line: IntArray, logs: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return, for each entry, log(1 + Σ exp) of its line, and the same without the entry itself."""
-    size = int(line.max(initial=-1)) + 1
-
-    def summed(line: IntArray, logs: FloatArray) -> tuple[FloatArray, FloatArray]:
-        highest = np.maximum(largest(line, logs, size), 0.0)
-        scaled = np.bincount(line, np.exp(logs - highest[line]), size)
-        return highest, np.asarray(scaled + np.exp(-highest), dtype=np.float64)
-
-    highest, scaled = summed(line, logs)
-    own = np.exp(logs - highest[line])
-    # Without an entry that is most of its line, only rounding would be left of the difference: those are summed anew.
-    most = own > 0.5 * scaled[line]
-    second, rest = summed(line[~most], logs[~most])
-    difference = highest[line] + np.log(np.where(most, 1.0, scaled[line] - own))
-    return (highest + np.log(scaled))[line], np.where(most, (second + np.log(rest))[line], difference)
 
 
 def _same_precision(info: Information) -> bool:

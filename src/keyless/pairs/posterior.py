@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-__all__ = ["Posterior", "largest", "marginals", "pair_places", "posterior", "prior_log_odds", "scaled"]
+__all__ = [
+    "FIRST_SHARE",
+    "Posterior",
+    "largest",
+    "marginals",
+    "pair_places",
+    "posterior",
+    "prior_log_odds",
+    "propagated",
+    "scaled",
+]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -23,7 +33,7 @@ _GAMMA = 0.85
 _UNDAMPED = 5
 """Steps after which changes are halved: undamped steps jump to and fro where rivals are about as likely."""
 
-_FIRST_SHARE = 0.9
+FIRST_SHARE = 0.9
 """Share of the rows of the smaller table that are taken to have a partner before anything is known."""
 
 _SETTLED_SHARE = 1e-3
@@ -52,7 +62,7 @@ class Posterior:
         return np.asarray(np.clip(1.0 - np.asarray(self.pairs.sum(axis=1 - axis)).ravel(), 0.0, 1.0))
 
 
-def prior_log_odds(shape: tuple[int, int], common: float) -> float:
+def prior_log_odds(shape: tuple[int, ...], common: float) -> float:
     """Return the prior log-odds of a pair against two rows without partner: log common/(left alone · right alone).
 
     Args:
@@ -83,7 +93,7 @@ def posterior(ratios: sparse.csr_array, *, every_row: bool = False) -> Posterior
         sides = tuple(size > smaller for size in ratios.shape)
         pairs = marginals(weights, alone=(sides[0], sides[1]))
         return Posterior(pairs, float(pairs.sum()), np.inf)
-    common = _FIRST_SHARE * smaller
+    common = FIRST_SHARE * smaller
     for _ in range(20):
         odds = prior_log_odds(ratios.shape, common)
         weights.data = ratios.data + odds
@@ -194,25 +204,49 @@ def marginals(
         True
     """
     found = weights.copy()
-    found.data = weights.data.astype(np.float64)
-    rows, columns = pair_places(found)
-    from_columns = np.zeros(len(rows))
-    weight = found.data
-    for step in range(max_iter if len(weight) else 0):
-        total, others = _log_sums(rows, weight + from_columns, found.shape[0], alone=alone[0])
+    lines = pair_places(found)
+    found.data = propagated(
+        lines, weights.data.astype(np.float64), found.shape, alone=alone, max_iter=max_iter, tolerance=tolerance
+    )
+    # Scalings that have not settled yet can leave a sum a little above one.
+    found.data /= np.maximum(1.0, np.asarray(found.sum(axis=0)).ravel())[lines[1]]
+    return found
+
+
+def propagated(
+    lines: tuple[IntArray, IntArray],
+    weight: FloatArray,
+    sizes: tuple[int, ...],
+    *,
+    alone: tuple[bool, bool] = (True, True),
+    max_iter: int,
+    tolerance: float,
+) -> FloatArray:
+    """Return the probabilities of pairs by messages between rows and columns; the loop of `marginals`.
+
+    Args:
+        lines: row and column of each pair.
+        weight: log-odds of each pair.
+        sizes: how many rows and how many columns there are.
+        alone: as for `marginals`, like `max_iter` and `tolerance`.
+        max_iter: stop after so many steps.
+        tolerance: stop when no log-odds change by more than this.
+    """
+    if not len(weight):
+        return weight
+    rows, columns = lines
+    from_columns = np.zeros(len(weight))
+    for step in range(max_iter):
+        total, others = _log_sums(rows, weight + from_columns, sizes[0], alone=alone[0])
         from_rows = -(1 - _GAMMA) * total - _GAMMA * others
-        total, others = _log_sums(columns, weight + from_rows, found.shape[1], alone=alone[1])
+        total, others = _log_sums(columns, weight + from_rows, sizes[1], alone=alone[1])
         fresh = -(1 - _GAMMA) * total - _GAMMA * others
         moved = float(np.abs(fresh - from_columns).max())
         from_columns = fresh if step < _UNDAMPED else 0.5 * (from_columns + fresh)
         if moved < tolerance:
             break
-    if len(weight):
-        total, _ = _log_sums(rows, weight + from_columns, found.shape[0], alone=alone[0])
-        found.data = np.exp(weight + from_columns - total)
-    # Scalings that have not settled yet can leave a sum a little above one.
-    found.data /= np.maximum(1.0, np.asarray(found.sum(axis=0)).ravel())[columns]
-    return found
+    total, _ = _log_sums(rows, weight + from_columns, sizes[0], alone=alone[0])
+    return np.asarray(np.exp(weight + from_columns - total))
 
 
 def pair_places(pairs: sparse.csr_array) -> tuple[IntArray, IntArray]:

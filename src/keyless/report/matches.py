@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from keyless.likelihood.pairs import pair_places
 from keyless.links import Links
+from keyless.pairs.posterior import pair_places
 from keyless.report.markup import label, one_line, text
 
 __all__ = ["MatchTable", "match_table", "second_best"]
