@@ -14,7 +14,6 @@ from scipy import sparse
 
 import keyless
 from keyless.errors import InputError
-from keyless.evidence import allowed_counts
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.mapping import find_map
 from keyless.landmarks.matching import Candidates, match_candidates
@@ -29,6 +28,7 @@ from keyless.likelihood.pairs import (
 from keyless.model.factor_model import Information
 from keyless.pairs import neighbours
 from keyless.pairs.constraints import Constraints
+from keyless.pairs.limits import Limits
 from keyless.pairs.neighbours import nearest
 from keyless.pairs.posterior import prior_log_odds
 
@@ -318,7 +318,7 @@ def test_what_may_be_without_a_table_of_all_pairs(limits):
     allowed = np.ones(limits.sizes, dtype=bool) if allowed is None else allowed
     rows, columns = (index.ravel() for index in np.indices(limits.sizes))
     np.testing.assert_array_equal(limits.permits(0, 1, rows, columns), allowed.ravel())
-    np.testing.assert_array_equal(allowed_counts(limits, 1, limits.sizes), allowed.sum(axis=1))
+    np.testing.assert_array_equal(Limits.of_tables(limits, 1, limits.sizes).choices, allowed.sum(axis=1))
 
 
 # --- Candidates to matches ----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from keyless.engine.pair import PairLink
+from keyless.engine.pair import PairLink, sharpness
 from keyless.engine.symmetry import mirrored_share
 from keyless.errors import InputError
 from keyless.joint import JointLink
@@ -31,7 +31,6 @@ from keyless.progress import Callback, Deadline
 __all__ = [
     "Evidence",
     "Verdict",
-    "allowed_counts",
     "judge_joint",
     "judge_large",
     "judge_pair",
@@ -198,7 +197,7 @@ def judge_joint(
             held_out_score(unseen, rows, permutation[rows]),
             tuple(null),
             share * float(np.mean(np.log(np.maximum(choices, 1)))),
-            _sharpness(unseen, permutation, allowed) * len(permutation) / max(rows.size, 1),
+            sharpness(np.where(allowed, unseen, -np.inf), permutation),
             agreement,
             mirrored,
         )
@@ -222,7 +221,7 @@ def judge_large(link: LargeLink, *, sizes: Sequence[int], constraints: Constrain
     evidences = []
     told = constraints is not None and bool(constraints.known)
     for number, (found, test, chance) in enumerate(zip(link.maps, link.tests, link.chance, strict=True), start=1):
-        choices = np.log(np.maximum(allowed_counts(constraints, number, sizes), 1)).mean()
+        choices = np.log(np.maximum(Limits.of_tables(constraints, number, sizes).choices, 1)).mean()
         # Rows of the smaller table choose among those of the larger.
         choices += max(np.log(sizes[0] / sizes[number]), 0.0)
         evidence = Evidence(
@@ -239,41 +238,6 @@ def judge_large(link: LargeLink, *, sizes: Sequence[int], constraints: Constrain
     return evidences
 
 
-def allowed_counts(constraints: Constraints | None, number: int, sizes: Sequence[int]) -> IntArray:
-    """Return how many rows of a table each reference row may be matched to, without looking at all pairs.
-
-    Args:
-        constraints: which rows may, must or must not be the same entity.
-        number: of the table.
-        sizes: rows of each table.
-    """
-    count = np.full(sizes[0], sizes[number], dtype=np.int64)
-    if constraints is None:
-        return count
-    left, right = (constraints.groups[0], constraints.groups[number]) if constraints.groups else (None, None)
-    known = constraints.known.get((0, number), np.empty((0, 2), dtype=np.int64))
-    free = np.ones(sizes[number], dtype=bool)
-    free[known[:, 1]] = False
-    if left is None or right is None:
-        count[:] = free.sum()
-    else:
-        labels, members = np.unique(right[free], return_counts=True)
-        any_group = int(members[labels < 0].sum())
-        # With a label that nobody has there is always one to compare with.
-        labels, members = np.append(-2, labels[labels >= 0]), np.append(0, members[labels >= 0])
-        place = np.minimum(np.searchsorted(labels, left), len(labels) - 1)
-        own = np.where(labels[place] == left, members[place], 0)
-        count = np.where(left < 0, free.sum(), own + any_group)
-    forbidden = constraints.forbidden.get((0, number))
-    if forbidden is not None:
-        # Those that could not be anyway are no loss.
-        pairs = np.unique(forbidden, axis=0)
-        possible = replace(constraints, forbidden={}).permits(0, number, pairs[:, 0], pairs[:, 1])
-        np.subtract.at(count, pairs[possible, 0], 1)
-    count[known[:, 0]] = 1
-    return count
-
-
 def _mirrored(reference: FloatArray, table: FloatArray, permutation: IntArray, allowed: BoolArray | None) -> float:
     """`mirrored_share` of the matched rows, given any factors of all rows; 0 where there are too few to tell."""
     rows = np.flatnonzero(permutation >= 0)
@@ -281,16 +245,6 @@ def _mirrored(reference: FloatArray, table: FloatArray, permutation: IntArray, a
         return 0.0
     pairs = None if allowed is None else allowed[np.ix_(rows, permutation[rows])]
     return mirrored_share(reference[rows], table[permutation[rows]], allowed=pairs)
-
-
-def _sharpness(log_ratios: FloatArray, permutation: IntArray, allowed: BoolArray | None) -> float:
-    """Return the share of matches that are the held-out first choice, averaged over both directions."""
-    if allowed is not None:
-        log_ratios = np.where(allowed, log_ratios, -np.inf)
-    rows = np.flatnonzero(permutation >= 0)
-    forth = np.argmax(log_ratios, axis=1)[rows] == permutation[rows]
-    back = np.argmax(log_ratios, axis=0)[permutation[rows]] == rows
-    return float(forth.sum() + back.sum()) / (2 * len(permutation))
 
 
 def _verdict(evidence: Evidence, *, settled: bool) -> Verdict:

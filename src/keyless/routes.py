@@ -14,6 +14,7 @@ from keyless.evidence import Evidence
 from keyless.likelihood import FORBIDDEN
 from keyless.model.factor_model import FactorModel
 from keyless.model.scales import Scale
+from keyless.pairs.posterior import largest, pair_places
 
 __all__ = ["Found", "Route", "canonical_correlations", "listed_margins", "stated_probability"]
 
@@ -111,12 +112,11 @@ def _margins(permutation: IntArray, log_ratios: FloatArray) -> FloatArray:
 
 def listed_margins(permutation: IntArray, log_ratios: sparse.csr_array) -> FloatArray:
     """Return the same where only listed pairs were looked at."""
-    rows = np.repeat(np.arange(log_ratios.shape[0]), np.diff(log_ratios.indptr))
-    own = permutation[rows] == log_ratios.indices
+    rows, columns = pair_places(log_ratios)
+    own = permutation[rows] == columns
     value = np.zeros(len(permutation))
     value[rows[own]] = log_ratios.data[own]
-    best = np.full(len(permutation), -np.inf)
-    np.maximum.at(best, rows[~own], log_ratios.data[~own])
+    best = largest(rows[~own], log_ratios.data[~own], len(permutation))
     return np.where(np.isneginf(best), np.inf, value - best)
 
 

@@ -17,7 +17,7 @@ from keyless.checkpoints import Checkpoints, fingerprint
 from keyless.engine import PairLink, Side, compared, find_pair, link_many_rows
 from keyless.engine.side import MAX_RANK
 from keyless.errors import InputError, Status
-from keyless.evidence import allowed_counts, judge_joint, judge_large, judge_pair
+from keyless.evidence import judge_joint, judge_large, judge_pair
 from keyless.joint import JointLink, link_tables
 from keyless.joint.clusters import stack, table_latents
 from keyless.knowledge import read_constraints, shared_pairs, start_couplings
@@ -358,8 +358,7 @@ class Staircase:
 
     def limits_with(self, number: int) -> Limits:
         """Return which rows of the reference and of a table may be matched."""
-        rows = [np.arange(self.tables[k].block.shape[0]) for k in (0, number)]
-        return Limits.between(self.limits, ([0], [rows[0]]), ([number], [rows[1]]))
+        return Limits.of_tables(self.limits, number, [t.block.shape[0] for t in self.tables])
 
     def from_joint(self, joint: JointLink) -> Route:
         """Judge and calibrate what the joint model found."""
@@ -431,7 +430,7 @@ class Staircase:
         evidences = judge_large(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])
         found = []
         for number, (matched, test, evidence) in enumerate(zip(link.matched, link.tests, evidences, strict=True), 1):
-            choices = np.maximum(allowed_counts(self.limits, number, [len(t) for t in self.large_tables]), 1)
+            choices = np.maximum(self.limits_with(number).choices, 1)
             found.append(
                 Found(
                     matched.permutation,

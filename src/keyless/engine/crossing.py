@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.engine.forms import Form
+from keyless.engine.forms import ROWS_PER_FACTOR, Form
 from keyless.engine.refine import Refinement
 from keyless.engine.search import Search
 from keyless.model.factors import Factors, whitened
@@ -45,9 +45,6 @@ _HARDLY = 0.1
 
 _ROUNDS = 10
 """Rounds of refining the found pairs of a half."""
-
-_PAIRS_PER_FACTOR = 6
-"""Pairs of a half that each factor asks for, as in the search."""
 
 
 @dataclass(frozen=True)
@@ -155,5 +152,5 @@ def _searched(left: Factors, right: Factors) -> Any:
 
 def _some(factors: Factors, rows: IntArray) -> Factors:
     """Return the factors of some rows, whitened again; fewer of them for few rows."""
-    rank = max(2, min(factors.rank, len(rows) // _PAIRS_PER_FACTOR))
+    rank = max(2, min(factors.rank, len(rows) // ROWS_PER_FACTOR))
     return Factors(whitened(factors.scores[rows, :rank]), factors.strengths[:rank])

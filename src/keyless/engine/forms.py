@@ -19,14 +19,14 @@ from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
 from keyless.progress import Deadline, is_late
 
-__all__ = ["Form", "best_form"]
+__all__ = ["ROWS_PER_FACTOR", "Form", "best_form"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 
 _FACTORS = (12, 20, 40, 64, 100)
 """Numbers of factors that are tried."""
 
-_ROWS_PER_FACTOR = 6
+ROWS_PER_FACTOR = 6
 """Rows of the smaller table that each factor of either table asks for."""
 
 _TRIED = 3
@@ -124,7 +124,7 @@ def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str]) ->
 def _forms(left: Side, right: Side, *, rows: int) -> Iterator[tuple[ScaleName, Factors, Factors]]:
     kinds: tuple[ScaleName, ...] = ("auto", "rank", "identity") if left.scales == "auto" else (left.scales,)
     limited = left.max_rank if left.max_rank < min(_FACTORS[2], rows) else _FACTORS[-1]
-    most = max(_FACTORS[0], min(rows // _ROWS_PER_FACTOR, limited))
+    most = max(_FACTORS[0], min(rows // ROWS_PER_FACTOR, limited))
     for kind in kinds:
         seen = set()
         for count in _FACTORS:

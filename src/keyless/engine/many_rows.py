@@ -16,11 +16,10 @@ from scipy import sparse
 from keyless.assignment import best_matching
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.forms import Form
-from keyless.engine.pair import STATED, PairLink, holds_the_same_rows, matched
+from keyless.engine.pair import STATED, PairLink, holds_the_same_rows, matched, status_at
 from keyless.engine.refine import Matching, Refinement
 from keyless.engine.search import Search, outermost
 from keyless.engine.side import Side
-from keyless.errors import CONVERGED, Status
 from keyless.maps.canonical import CanonicalModel, CrossFit
 from keyless.model.factors import Factors
 from keyless.model.scales import ScaleName
@@ -186,9 +185,7 @@ def link_many_rows(
         crossings=tuple(compared),
         agreement=search.agreement,
         sharpness=_sharpness(ratios, permutation),
-        status=Status("max_time", "Stopped at the time limit with the best so far. Give it more time.")
-        if is_late(deadline)
-        else CONVERGED,
+        status=status_at(deadline),
         starts=tuple(search.tried),
         orders=(left.order, right.order),
     )

@@ -22,7 +22,17 @@ from keyless.pairs.posterior import Posterior, posterior
 from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, is_late
 
-__all__ = ["STATED", "PairLink", "compared", "find_pair", "holds_the_same_rows", "link_pair", "matched"]
+__all__ = [
+    "STATED",
+    "PairLink",
+    "compared",
+    "find_pair",
+    "holds_the_same_rows",
+    "link_pair",
+    "matched",
+    "sharpness",
+    "status_at",
+]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -224,8 +234,8 @@ def find_pair(
         form=form,
         crossings=tuple(early) if hopeless else (),
         agreement=search.agreement,
-        sharpness=_sharpness(ratios, permutation),
-        status=_status(late=is_late(deadline)),
+        sharpness=sharpness(ratios, permutation),
+        status=status_at(deadline),
         starts=tuple(search.tried),
         orders=(left.order, right.order),
     )
@@ -279,7 +289,7 @@ def _possible(ratios: FloatArray, permutation: IntArray | None = None) -> sparse
     return sparse.csr_array((ratios[rows, columns].astype(np.float64), (rows, columns)), shape=ratios.shape)
 
 
-def _sharpness(ratios: FloatArray, permutation: IntArray) -> float:
+def sharpness(ratios: FloatArray, permutation: IntArray) -> float:
     """Return the share of matched rows that are the first choice of their partner, averaged over both directions."""
     rows = np.flatnonzero(permutation >= 0)
     if not len(rows):
@@ -289,7 +299,8 @@ def _sharpness(ratios: FloatArray, permutation: IntArray) -> float:
     return float(forth.mean() + back.mean()) / 2
 
 
-def _status(*, late: bool) -> Status:
-    if late:
+def status_at(deadline: Deadline | None) -> Status:
+    """Return how a search ended: at its time limit, or by itself."""
+    if is_late(deadline):
         return Status("max_time", "Stopped at the time limit with the best so far. Give it more time.")
     return CONVERGED

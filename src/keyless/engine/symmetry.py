@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keyless.engine.forms import ROWS_PER_FACTOR
 from keyless.engine.refine import identification
 from keyless.maps.alternation import Alternation
 from keyless.maps.canonical import CanonicalModel
@@ -30,9 +31,6 @@ _STEPS = 6
 _SOFT_CORRELATION = 0.99
 """Correlations of a turned map count for no more than this at first: images are not exact."""
 
-_PAIRS_PER_FACTOR = 6
-"""Pairs of rows that each factor asks for, as in the search."""
-
 
 def mirrored_share(left: FloatArray, right: FloatArray, *, allowed: BoolArray | None = None) -> float:
     """Return how well partners stand out in the best mirror image of a correspondence, as a share of its own.
@@ -48,7 +46,7 @@ def mirrored_share(left: FloatArray, right: FloatArray, *, allowed: BoolArray | 
         allowed: which pairs of them may be matched; None: all.
     """
     far = np.argsort(-np.sum(left**2, axis=1), kind="stable")[:_OUTERMOST]
-    rank = max(1, len(far) // _PAIRS_PER_FACTOR)
+    rank = max(1, len(far) // ROWS_PER_FACTOR)
     one, two = (whitened(side[far, :rank]).astype(np.float32) for side in (left, right))
     alternation = Alternation(one, two, allowed=None if allowed is None else allowed[np.ix_(far, far)])
     alternation.begin(np.eye(len(far), dtype=np.float32))

@@ -75,6 +75,17 @@ class Limits:
             found[name] = np.unique(np.concatenate(parts), axis=0)
         return cls(shape, groups, **found)
 
+    @classmethod
+    def of_tables(cls, constraints: Constraints | None, number: int, sizes: Sequence[int]) -> Limits:
+        """Return what is known about all rows of the reference and of another table.
+
+        Args:
+            constraints: what the caller knows about rows of the tables.
+            number: of the other table.
+            sizes: rows of each table, the reference first.
+        """
+        return cls.between(constraints, ([0], [np.arange(sizes[0])]), ([number], [np.arange(sizes[number])]))
+
     @property
     def trivial(self) -> bool:
         """Whether every pair may be matched and none is known."""
