@@ -20,7 +20,7 @@ from joblib import Parallel, delayed
 from common import one_thread, report
 from keyless.datasets import make_shuffled_tables
 from keyless.metrics import hamming
-from keyless.solvers import M3O, FixedEntropy, Printed
+from keyless.paper import M3O, FixedEntropy, Printed
 from keyless.tables import to_problem
 
 RELEASED = M3O.released()

@@ -12,7 +12,7 @@ import numpy as np
 
 from common import one_thread, report, seconds
 from keyless.datasets import make_shuffled_tables
-from keyless.solvers import M3O, Fixed, FixedEntropy
+from keyless.paper import M3O, Fixed, FixedEntropy
 from keyless.tables import to_problem
 from rivals import loop_step, vectorised_step
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from common import one_thread, report
-from keyless.downloads import data_home
-from keyless.experiments.movielens import PAPER
-from keyless.experiments.published import completed_alone, turns
-from keyless.experiments.ratings import published_tables, read_ratings
+from keyless.paper.downloads import data_home
+from keyless.paper.experiments.movielens import PAPER
+from keyless.paper.experiments.published import completed_alone, turns
+from keyless.paper.experiments.ratings import published_tables, read_ratings
 
 RANKS = (8, 26, 71, 141)
 STEPS = 240

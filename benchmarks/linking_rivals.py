@@ -10,9 +10,9 @@ import ot
 from scipy.optimize import linear_sum_assignment, quadratic_assignment
 
 import keyless
-from keyless.experiments.synthetic import match_informed, true_information
 from keyless.likelihood.pairs import expected_log_ratio
-from keyless.solvers import M3O, Baseline, DecayingEntropy, UnlabeledSensing
+from keyless.paper import M3O, Baseline, DecayingEntropy, UnlabeledSensing
+from keyless.paper.experiments.synthetic import match_informed, true_information
 from keyless.tables import to_problem
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/released_m3o.py          # writes tests/data/m3o_released.npz
 
-Nothing of keyless is used to run the rule, so that it is an independent check of `keyless.solvers.M3O.released()`: a
+Nothing of keyless is used to run the rule, so that it is an independent check of `keyless.paper.M3O.released()`: a
 test holds the solver to the stored trajectory. It is vectorised, as one would first write it: whole-matrix log-domain
 Sinkhorn and one full SVD a step. `bench_m3o_released.py` times both.
 """

@@ -16,7 +16,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from keyless.experiments import NAMES, markdown
+from keyless.paper.experiments import NAMES, markdown
 
 __all__ = ["FOLDER", "PAGE", "page"]
 

@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from keyless.downloads import MOVIELENS_100K, Archive, data_home, fetch
 from keyless.errors import InputError
+from keyless.paper.downloads import MOVIELENS_100K, Archive, data_home, fetch
 
 
 def zipped(text: str = "1\t2\t3\n" * 5000) -> bytes:

@@ -12,18 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keyless import experiments
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
-from keyless.experiments import Experiment, Outcome, Run, base, drawing, markdown, run_experiment
-from keyless.experiments.ablation import aligned, jointly
-from keyless.experiments.applications import ratings, records, sensors, tracks
-from keyless.experiments.figure1 import VARIANTS, trace
-from keyless.experiments.nuclear_norm import increase, moved
-from keyless.experiments.sinkhorn import iterations_needed
-from keyless.experiments.synthetic import draw, keyless_wrong, m3o_run, oracle_wrong, spread
-from keyless.experiments.theory import is_broken, ranks, theorem
-from keyless.solvers import M3O
+from keyless.paper import M3O, experiments
+from keyless.paper.experiments import Experiment, Outcome, Run, base, drawing, markdown, run_experiment
+from keyless.paper.experiments.ablation import aligned, jointly
+from keyless.paper.experiments.applications import ratings, records, sensors, tracks
+from keyless.paper.experiments.figure1 import VARIANTS, trace
+from keyless.paper.experiments.nuclear_norm import increase, moved
+from keyless.paper.experiments.sinkhorn import iterations_needed
+from keyless.paper.experiments.synthetic import draw, keyless_wrong, m3o_run, oracle_wrong, spread
+from keyless.paper.experiments.theory import is_broken, ranks, theorem
 from keyless.tables import to_problem
 
 ROOT = Path(__file__).parents[1]

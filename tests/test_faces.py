@@ -11,14 +11,14 @@ from matplotlib.axes import Axes
 from scipy.io import savemat
 
 from keyless.errors import InputError
-from keyless.experiments import faces, get
-from keyless.experiments.base import run_experiment
-from keyless.experiments.faces import corrupt, given_face, lightings, public_images, solve, upper_left
 from keyless.metrics import relative_error
+from keyless.paper import PatchArranger
+from keyless.paper.arranging import Grid, breed, grow, swap_while_better
+from keyless.paper.borders import Borders, border_evidence, inpaint, neighbours
+from keyless.paper.experiments import faces, get
+from keyless.paper.experiments.base import run_experiment
+from keyless.paper.experiments.faces import corrupt, given_face, lightings, public_images, solve, upper_left
 from keyless.problem import Block, PatchProblem, Problem
-from keyless.solvers import PatchArranger
-from keyless.solvers.arranging import Grid, breed, grow, swap_while_better
-from keyless.solvers.borders import Borders, border_evidence, inpaint, neighbours
 
 needs_data = pytest.mark.skipif(
     given_face() is None or lightings() is None,

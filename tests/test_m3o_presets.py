@@ -10,10 +10,10 @@ import pytest
 
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
+from keyless.paper import M3O, DecayingEntropy, FixedEntropy
+from keyless.paper.m3o import M3OState
+from keyless.paper.solver import Record
 from keyless.problem import Block, Problem
-from keyless.solvers import M3O, DecayingEntropy, FixedEntropy
-from keyless.solvers.base import Record
-from keyless.solvers.m3o import M3OState
 from keyless.tables import to_problem
 
 TRAJECTORY = Path(__file__).parent / "data" / "m3o_released.npz"

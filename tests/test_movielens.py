@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keyless.downloads import data_home
 from keyless.errors import InputError
-from keyless.experiments.movielens import PAPER, honest, honest_rival
-from keyless.experiments.platforms import fill_alone, fill_joined, link_by_shared_films, shuffled_platforms
-from keyless.experiments.published import METHODS, as_published
-from keyless.experiments.ratings import (
+from keyless.likelihood.shared import shared_log_ratio
+from keyless.lowrank import project_rank, threshold_singular_values
+from keyless.paper.downloads import data_home
+from keyless.paper.experiments.movielens import PAPER, honest, honest_rival
+from keyless.paper.experiments.platforms import fill_alone, fill_joined, link_by_shared_films, shuffled_platforms
+from keyless.paper.experiments.published import METHODS, as_published
+from keyless.paper.experiments.ratings import (
     GENRES,
     Fit,
     Ratings,
@@ -23,8 +25,6 @@ from keyless.experiments.ratings import (
     split_pairs,
     threshold_path,
 )
-from keyless.likelihood.shared import shared_log_ratio
-from keyless.lowrank import project_rank, threshold_singular_values
 
 needs_data = pytest.mark.skipif(
     not (data_home() / "ml-100k" / "u.data").is_file(),

@@ -18,8 +18,7 @@ from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
 from keyless.lowrank import nuclear_norm, project_rank, prox_nuclear, threshold_singular_values
 from keyless.metrics import hamming
-from keyless.problem import Block, PatchProblem, Problem
-from keyless.solvers import (
+from keyless.paper import (
     M3O,
     Baseline,
     DecayingEntropy,
@@ -32,7 +31,8 @@ from keyless.solvers import (
     UnlabeledSensing,
     search_omega,
 )
-from keyless.solvers.schedules import CouplingStatistics
+from keyless.paper.schedules import CouplingStatistics
+from keyless.problem import Block, PatchProblem, Problem
 from keyless.tables import to_problem
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyless import theory
 from keyless.errors import InputError
+from keyless.paper import theory
 
 PAPER = [2, 0, 1, 4, 3, 5]  # the paper's (1,2,3,4,5,6) -> (3,1,2,5,4,6), counted from 0
 seeded = settings(derandomize=True, deadline=None, max_examples=60)

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from keyless import theory
 from keyless.errors import InputError
+from keyless.paper import theory
 
 SEARCHES = [theory.minimise_rank, theory.minimise_nuclear_norm]
 

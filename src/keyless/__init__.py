@@ -27,13 +27,12 @@ _MODULES = (
     "metrics",
     "model",
     "pairs",
+    "paper",
     "plots",
     "problem",
     "report",
     "runs",
-    "solvers",
     "tables",
-    "theory",
     "transport",
 )
 _NAMES = {

@@ -28,11 +28,11 @@ from keyless.model.factor_model import FactorModel, fit, information, initial_mo
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import Scale, ScaleName, scale_table
 from keyless.pairs.limits import Limits
+from keyless.paper import M3O
 from keyless.problem import Block, Problem
 from keyless.progress import Deadline, stopped_by_interrupt
 from keyless.routes import Found, Route, canonical_correlations, listed_margins, stated_probability
 from keyless.settings import Settings
-from keyless.solvers import M3O
 from keyless.tables import Table, with_missingness
 from keyless.tables.memory import has_many_rows
 

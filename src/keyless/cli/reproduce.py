@@ -39,7 +39,7 @@ def reproduce(
         jobs: How many processes work.
         out: The folder to write to.
     """
-    from keyless import experiments
+    from keyless.paper import experiments
 
     if all == (name is not None):
         raise InputError(f"name: give one experiment or --all. Choose one of {', '.join(experiments.NAMES)}.")

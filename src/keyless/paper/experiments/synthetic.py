@@ -18,7 +18,7 @@ from keyless.likelihood import pair_log_ratio
 from keyless.linker import link
 from keyless.metrics import normalised_error
 from keyless.model import Information
-from keyless.solvers import M3O
+from keyless.paper import M3O
 from keyless.tables import to_problem
 
 __all__ = [

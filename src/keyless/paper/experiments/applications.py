@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
 from keyless.completion import SoftImpute
-from keyless.experiments.base import Experiment, Outcome, Run
-from keyless.experiments.drawing import bars, finish, legend, panels
-from keyless.experiments.synthetic import match_informed
 from keyless.linker import link
 from keyless.metrics import hamming, rmse
 from keyless.model import fit_table, information
 from keyless.model.scales import scale_table
-from keyless.solvers import M3O
+from keyless.paper import M3O
+from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.drawing import bars, finish, legend, panels
+from keyless.paper.experiments.synthetic import match_informed
 from keyless.tables import to_problem
 
 __all__ = ["EXPERIMENT", "filled", "ratings", "records", "sensors", "tracks"]

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from keyless.completion import SoftImpute
 from keyless.datasets import make_shuffled_tables
-from keyless.experiments.base import Experiment, Outcome, Run
-from keyless.experiments.drawing import finish, legend, panels, ranged
 from keyless.lowrank import nuclear_norm
+from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.drawing import finish, legend, panels, ranged
+from keyless.paper.theory import nuclear_norm_bounds, predicted_nuclear_increase
 from keyless.plots import INK
-from keyless.theory import nuclear_norm_bounds, predicted_nuclear_increase
 
 __all__ = ["EXPERIMENT", "increase", "moved"]
 

@@ -10,8 +10,7 @@ from keyless.arrays import Array, array_like, check_count, check_nonnegative, ch
 from keyless.assignment import assign
 from keyless.errors import CONVERGED, RUNNING, Status
 from keyless.lowrank import nuclear_norm
-from keyless.problem import Block, CorrespondenceProblem
-from keyless.solvers.base import (
+from keyless.paper.solver import (
     LowRank,
     ProxName,
     Record,
@@ -21,6 +20,7 @@ from keyless.solvers.base import (
     default_penalty,
     starting_estimate,
 )
+from keyless.problem import Block, CorrespondenceProblem
 
 __all__ = ["Baseline", "BaselineState", "hard_couplings"]
 

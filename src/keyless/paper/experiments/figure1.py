@@ -11,9 +11,11 @@ import numpy as np
 
 from keyless.completion import soft_impute
 from keyless.datasets import ShuffledTables
-from keyless.experiments.base import Experiment, Outcome, Run
-from keyless.experiments.drawing import LINES, finish, legend, panels
-from keyless.experiments.synthetic import (
+from keyless.linker import link
+from keyless.paper import M3O, Baseline, Fixed, FixedEntropy, Solver, UnlabeledSensing
+from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.drawing import LINES, finish, legend, panels
+from keyless.paper.experiments.synthetic import (
     PENALTIES,
     RELEASED_PENALTY,
     PresetName,
@@ -25,9 +27,7 @@ from keyless.experiments.synthetic import (
     summary,
     wrong_rows,
 )
-from keyless.linker import link
 from keyless.plots import COLOURS, INK
-from keyless.solvers import M3O, Baseline, Fixed, FixedEntropy, Solver, UnlabeledSensing
 from keyless.tables import to_problem
 
 __all__ = ["EXPERIMENT", "VARIANTS", "solver", "trace"]

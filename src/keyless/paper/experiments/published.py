@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keyless.experiments.ratings import (
+from keyless.paper import M3O, Baseline, FixedEntropy, UnlabeledSensing
+from keyless.paper.experiments.ratings import (
     GENRES,
     Published,
     Ratings,
@@ -20,9 +21,8 @@ from keyless.experiments.ratings import (
     soft_path,
     threshold_path,
 )
+from keyless.paper.schedules import CouplingStatistics
 from keyless.problem import Block, Problem
-from keyless.solvers import M3O, Baseline, FixedEntropy, UnlabeledSensing
-from keyless.solvers.schedules import CouplingStatistics
 
 __all__ = [
     "LEAKS",

@@ -11,21 +11,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from keyless.downloads import MOVIELENS_100K, fetch
-from keyless.experiments.base import Experiment, Outcome, Run
-from keyless.experiments.drawing import bars, finish, legend, panels
-from keyless.experiments.platforms import (
+from keyless.linker import link
+from keyless.metrics import foscttm
+from keyless.paper import UnlabeledSensing
+from keyless.paper.downloads import MOVIELENS_100K, fetch
+from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.drawing import bars, finish, legend, panels
+from keyless.paper.experiments.platforms import (
     Platforms,
     fill_alone,
     fill_joined,
     link_by_shared_films,
     shuffled_platforms,
 )
-from keyless.experiments.published import LEAKS, RANKS, as_published, pieces_of, problem_of, scores_of, solver_of
-from keyless.experiments.ratings import GENRES, Ratings, read_ratings, split_pairs
-from keyless.linker import link
-from keyless.metrics import foscttm
-from keyless.solvers import UnlabeledSensing
+from keyless.paper.experiments.published import LEAKS, RANKS, as_published, pieces_of, problem_of, scores_of, solver_of
+from keyless.paper.experiments.ratings import GENRES, Ratings, read_ratings, split_pairs
 
 __all__ = ["EXPERIMENT", "PAPER", "honest", "honest_rival", "unaided"]
 

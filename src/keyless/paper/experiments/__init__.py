@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 
 from keyless.errors import InputError
-from keyless.experiments.base import Experiment, Outcome, Run, markdown, run_experiment, show
+from keyless.paper.experiments.base import Experiment, Outcome, Run, markdown, run_experiment, show
 
 __all__ = ["NAMES", "Experiment", "Outcome", "Run", "get", "markdown", "run_experiment", "show"]
 
@@ -41,5 +41,5 @@ def get(name: str) -> Experiment:
     """
     if name not in _MODULES:
         raise InputError(f"{name}: there is no such experiment. Choose one of {', '.join(NAMES)}.")
-    found: Experiment = importlib.import_module(f"keyless.experiments.{_MODULES[name]}").EXPERIMENT
+    found: Experiment = importlib.import_module(f"keyless.paper.experiments.{_MODULES[name]}").EXPERIMENT
     return found

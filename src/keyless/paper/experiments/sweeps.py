@@ -8,9 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from keyless.experiments.base import Experiment, Outcome, Run
-from keyless.experiments.drawing import finish, legend, panels, ranged
-from keyless.experiments.synthetic import PresetName, draw_released, keyless_wrong, m3o_note, m3o_run, oracle_wrong
+from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.drawing import finish, legend, panels, ranged
+from keyless.paper.experiments.synthetic import (
+    PresetName,
+    draw_released,
+    keyless_wrong,
+    m3o_note,
+    m3o_run,
+    oracle_wrong,
+)
 
 __all__ = ["EXPERIMENT"]
 

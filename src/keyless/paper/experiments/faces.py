@@ -18,14 +18,14 @@ from sklearn.datasets import load_sample_image
 
 from keyless.assignment import from_coupling
 from keyless.completion import soft_impute
-from keyless.downloads import data_home
-from keyless.experiments.base import Experiment, Outcome, Run
-from keyless.experiments.drawing import LINES, finish, panels
 from keyless.lowrank import leading_svd, nuclear_norm, project_rank
 from keyless.metrics import hamming, relative_error
+from keyless.paper import M3O, Baseline, DecayingEntropy, Fixed, PatchArranger, Solution
+from keyless.paper.downloads import data_home
+from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.drawing import LINES, finish, panels
 from keyless.plots import COLOURS, INK
 from keyless.problem import Block, PatchProblem, pair_cost
-from keyless.solvers import M3O, Baseline, DecayingEntropy, Fixed, PatchArranger, Solution
 from keyless.transport import sinkhorn
 
 __all__ = ["EXPERIMENT", "corrupt", "given_face", "lightings", "public_images", "solve", "upper_left"]

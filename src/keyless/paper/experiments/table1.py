@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from keyless.experiments.base import Experiment, Outcome, Run
-from keyless.experiments.drawing import bars, finish, legend, panels
-from keyless.experiments.synthetic import (
+from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.drawing import bars, finish, legend, panels
+from keyless.paper.experiments.synthetic import (
     PENALTIES,
     RELEASED_PENALTY,
     draw_released,

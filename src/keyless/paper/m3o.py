@@ -13,8 +13,17 @@ from keyless.arrays import Array, check_count, check_nonnegative, check_positive
 from keyless.assignment import from_coupling
 from keyless.errors import CONVERGED, RUNNING, InputError, Status
 from keyless.lowrank import nuclear_norm
-from keyless.problem import CorrespondenceProblem, pair_cost, pair_gradient
-from keyless.solvers.base import (
+from keyless.paper.schedules import (
+    CouplingStatistics,
+    DecayingEntropy,
+    Entropy,
+    PenaltyPath,
+    Printed,
+    Released,
+    StepRule,
+    step_rule_named,
+)
+from keyless.paper.solver import (
     LowRank,
     ProxName,
     Record,
@@ -25,16 +34,7 @@ from keyless.solvers.base import (
     refilled_estimate,
     starting_estimate,
 )
-from keyless.solvers.schedules import (
-    CouplingStatistics,
-    DecayingEntropy,
-    Entropy,
-    PenaltyPath,
-    Printed,
-    Released,
-    StepRule,
-    step_rule_named,
-)
+from keyless.problem import CorrespondenceProblem, pair_cost, pair_gradient
 from keyless.transport import Transport, sinkhorn_of_ones
 
 __all__ = ["M3O", "M3OState", "OmegaSearch", "search_omega"]
@@ -120,7 +120,7 @@ class M3O(Solver[M3OState]):
         prox_weight: `"proximal"` shrinks by ρ·λ, a true proximal gradient step, for which all tables take the smallest
             of their step sizes; `"printed"` shrinks by λ whatever ρ, as in the paper. None: proximal for the soft
             operator, printed for the hard one.
-        step_rule: `"descending"`, `"printed"`, `"released"`, or a rule from `keyless.solvers.schedules`.
+        step_rule: `"descending"`, `"printed"`, `"released"`, or a rule from `keyless.paper.schedules`.
         entropy: the schedule of ε; None: halved from the median cost each time the objective stalls.
         reference_update: `"refill"` replaces the reference's observed entries (Algorithm 2), `"step"` moves them by
             the smallest step size (Algorithm 1).

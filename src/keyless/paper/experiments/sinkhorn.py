@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from keyless.experiments.base import Experiment, Outcome, Run
-from keyless.experiments.drawing import finish, legend, panels, ranged
-from keyless.experiments.synthetic import draw
-from keyless.solvers.base import starting_estimate
+from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.drawing import finish, legend, panels, ranged
+from keyless.paper.experiments.synthetic import draw
+from keyless.paper.solver import starting_estimate
 from keyless.tables import to_problem
 from keyless.transport import sinkhorn
 

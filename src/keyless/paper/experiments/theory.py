@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from keyless.experiments.base import Experiment, Outcome, Run
-from keyless.experiments.drawing import finish, panels
-from keyless.plots import COLOURS, INK
-from keyless.theory import (
+from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.drawing import finish, panels
+from keyless.paper.theory import (
     assumption_constants,
     counterexamples,
     cycle_number,
@@ -22,6 +21,7 @@ from keyless.theory import (
     printed_theorem_bound,
     rank_bound,
 )
+from keyless.plots import COLOURS, INK
 
 __all__ = ["EXPERIMENT", "is_broken", "ranks", "theorem"]
 

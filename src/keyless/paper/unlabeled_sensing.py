@@ -12,9 +12,9 @@ from keyless.arrays import Array, array_like, check_positive, namespace, to_nump
 from keyless.assignment import assign
 from keyless.completion import SoftImpute
 from keyless.errors import CONVERGED, RUNNING, InputError, Status
+from keyless.paper.baseline import hard_couplings
+from keyless.paper.solver import Record, Solution, Solver
 from keyless.problem import Block, CorrespondenceProblem, Problem
-from keyless.solvers.base import Record, Solution, Solver
-from keyless.solvers.baseline import hard_couplings
 
 __all__ = ["UnlabeledSensing", "UnlabeledSensingState"]
 

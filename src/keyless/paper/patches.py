@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from keyless.arrays import Array, array_like, check_count, random_generator, to_numpy
 from keyless.errors import CONVERGED, RUNNING, InputError, Status
+from keyless.paper.arranging import Grid, breed, grow, swap_while_better
+from keyless.paper.baseline import hard_couplings
+from keyless.paper.borders import border_evidence, inpaint
+from keyless.paper.solver import Record, Solution, Solver
 from keyless.problem import CorrespondenceProblem, PatchProblem
-from keyless.solvers.arranging import Grid, breed, grow, swap_while_better
-from keyless.solvers.base import Record, Solution, Solver
-from keyless.solvers.baseline import hard_couplings
-from keyless.solvers.borders import border_evidence, inpaint
 
 __all__ = ["PatchArranger", "PatchArrangerState"]
 

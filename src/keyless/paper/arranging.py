@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from keyless.solvers.borders import Borders, neighbours
+from keyless.paper.borders import Borders, neighbours
 
 __all__ = ["Grid", "breed", "grow", "swap_while_better"]
 

@@ -17,14 +17,14 @@ from sklearn.datasets import load_breast_cancer
 from keyless.alignment import Latents, anneal, procrustes, settle, signature_starts
 from keyless.datasets import ShuffledTables
 from keyless.engine import Side, link_pair
-from keyless.experiments.base import Experiment, Outcome, Run
-from keyless.experiments.drawing import bars, finish, legend, panels
-from keyless.experiments.synthetic import draw, oracle_wrong
 from keyless.joint import link_tables
 from keyless.likelihood import couple
 from keyless.metrics import hamming, normalised_error
 from keyless.model import fit_table, information, padded
 from keyless.model.scales import ScaleName, scale_table
+from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.drawing import bars, finish, legend, panels
+from keyless.paper.experiments.synthetic import draw, oracle_wrong
 
 __all__ = ["EXPERIMENT", "aligned", "jointly", "tumours"]
 
