@@ -373,13 +373,14 @@ def test_every_public_name_exists_and_is_listed_in_order():
 
 @pytest.mark.parametrize("size", [3, 51, 120])
 @pytest.mark.parametrize("kept", [0, 1, 5, 60])
+@pytest.mark.parametrize("others", [1.0, 1e-3], ids=["others near", "others far below"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_eigenpairs_above_are_those_of_all(size, kept, dtype):
-    """Few are computed alone, many with all the others: both must be the eigenpairs above the threshold."""
+def test_eigenpairs_above_are_those_of_all(size, kept, others, dtype):
+    """By power iteration, alone or with all the others: they must be the eigenpairs above the threshold."""
     kept = min(kept, size - 1)
     rng = np.random.default_rng(0)
     basis = np.linalg.qr(rng.normal(size=(size, size)))[0]
-    spectrum = np.concatenate([np.linspace(9, 4, kept), np.linspace(1, 0.1, size - kept)])
+    spectrum = np.concatenate([np.linspace(9, 4, kept), others * np.linspace(1, 0.1, size - kept)])
     matrix = ((basis * spectrum) @ basis.T).astype(dtype)
     before = matrix.copy()
     accuracy = 1e-12 if dtype == "float64" else 1e-4
@@ -404,3 +405,36 @@ def test_eigenpairs_of_repeated_eigenvalues_span_their_space():
     values, vectors = arrays.eigenpairs_above(matrix, 1.0)
     np.testing.assert_allclose(values, 3.0)
     np.testing.assert_allclose(vectors @ vectors.T, basis[:, :4] @ basis[:, :4].T, atol=1e-12)
+
+
+def test_an_eigenvalue_that_the_power_iteration_cannot_see_is_found(monkeypatch):
+    """Vectors orthogonal to an eigenvector never turn towards it; what the found ones leave of the matrix shows it."""
+    rng = np.random.default_rng(2)
+    basis = np.linalg.qr(rng.normal(size=(100, 100)))[0]
+    spectrum = np.concatenate([[9.0, 7.0, 5.0, 4.0], np.full(96, 1e-4)])
+    matrix = (basis * spectrum) @ basis.T
+    blind = rng.normal(size=(100, 12))
+    blind -= np.outer(basis[:, 1], basis[:, 1] @ blind)
+    monkeypatch.setattr(arrays, "_first_vectors", lambda *_: blind)
+    for most in (None, 4):
+        values, vectors = arrays.eigenpairs_above(matrix, 1.0, most=most)
+        np.testing.assert_allclose(values, spectrum[:4], rtol=1e-12)
+        np.testing.assert_allclose(np.abs(vectors.T @ basis[:, :4]), np.eye(4), atol=1e-10)
+
+
+def test_eigenvalues_below_zero_do_not_pass_for_large_ones():
+    rng = np.random.default_rng(3)
+    basis = np.linalg.qr(rng.normal(size=(80, 80)))[0]
+    spectrum = np.concatenate([[9.0, 4.0], np.full(76, 1e-3), [-6.0, -20.0]])
+    values, vectors = arrays.eigenpairs_above((basis * spectrum) @ basis.T, 1.0)
+    np.testing.assert_allclose(values, [9.0, 4.0], rtol=1e-12)
+    np.testing.assert_allclose(np.abs(vectors.T @ basis[:, :2]), np.eye(2), atol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e100])
+def test_eigenpairs_of_very_small_and_large_matrices(scale):
+    rng = np.random.default_rng(4)
+    basis = np.linalg.qr(rng.normal(size=(80, 80)))[0]
+    spectrum = scale * np.concatenate([[9.0, 4.0], np.full(78, 1e-3)])
+    values, _ = arrays.eigenpairs_above((basis * spectrum) @ basis.T, scale)
+    np.testing.assert_allclose(values, spectrum[:2], rtol=1e-12)

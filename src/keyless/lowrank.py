@@ -232,6 +232,8 @@ def leading_svd(matrix: Array, *, above: float = 0.0, rank: int | None = None) -
 def _cut(found: SVD, above: float, limit: int) -> SVD:
     xp = namespace(found.singular_values)
     kept = min(limit, int(xp.count_nonzero(found.singular_values > above)))
+    if kept == found.rank:
+        return found
     return replace(
         found,
         left=found.left[:, :kept],
@@ -253,7 +255,7 @@ def _gram_svd(matrix: Array, above: float, limit: int) -> SVD | None:
         return None if found is None else replace(found, left=found.right, right=found.left)
     xp = namespace(matrix)
     precision = xp.finfo(matrix.dtype)
-    largest = float(xp.max(xp.abs(matrix)))
+    largest = max(float(xp.max(matrix)), -float(xp.min(matrix)))
     lowest, highest = float(precision.smallest_normal) / float(precision.eps) ** 2, float(precision.max)
     if not lowest < largest * largest < highest / (matrix.shape[0] * matrix.shape[1]):
         return None  # the squares would overflow or underflow

@@ -88,7 +88,7 @@ class Transport:
         xp = namespace(self.coupling)
         rows, columns = self.potentials
         row_sums = xp.sum(self.coupling, axis=1)
-        linear = xp.sum(row_sums * rows) + xp.sum(xp.sum(self.coupling, axis=0) * columns)
+        linear = xp.vecdot(row_sums, rows) + xp.vecdot(xp.sum(self.coupling, axis=0), columns)
         return float(linear - self.epsilon * xp.sum(row_sums))
 
     @property

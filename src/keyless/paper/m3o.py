@@ -297,9 +297,10 @@ class M3O(Solver[M3OState]):
             table.rows - size * pair_gradient(table.rows, table.transport.coupling, block)
             for table, size, block in zip(tables, sizes, problem.blocks, strict=True)
         ]
-        # Refilling observed entries is a step of ½ on their squared misfit.
-        reference_size = 0.5 if self.reference_update == "refill" else min(sizes)
-        filled = reference - 2 * reference_size * problem.reference_residual(reference)
+        if self.reference_update == "refill":
+            filled = problem.refilled(reference)
+        else:
+            filled = reference - 2 * min(sizes) * problem.reference_residual(reference)
         factors = self._operator(
             problem.join(filled, moved),
             penalty * (min(sizes) if self._operator.proximal else 1.0),
@@ -427,7 +428,13 @@ class M3O(Solver[M3OState]):
 
 def _transport_cost(transport: Transport) -> float:
     """⟨cost, coupling⟩ where all costs are finite, which `Transport.transport_cost` would have to find out."""
-    return float(namespace(transport.cost).sum(transport.cost * transport.coupling))
+    return _inner(transport.cost, transport.coupling)
+
+
+def _inner(first: Array, second: Array) -> float:
+    """The sum of all products of entries, without a matrix of them."""
+    xp = namespace(first)
+    return float(xp.vecdot(xp.reshape(first, (-1,)), xp.reshape(second, (-1,))))
 
 
 def _is_lower(value: float, best: float, share: float) -> bool:
@@ -442,10 +449,10 @@ def _statistics(coupling: Array, previous: Array | None) -> CouplingStatistics:
     change = coupling if previous is None else coupling - previous
     moved = xp.abs(change)
     return CouplingStatistics(
-        change=float(xp.sum(change * change)) / (2 * rows),
-        diffuseness=float(xp.mean(xp.abs(xp.max(coupling, axis=1) - 1))),
+        change=_inner(change, change) / (2 * rows),
+        diffuseness=float(xp.sum(xp.abs(xp.max(coupling, axis=1) - 1))) / rows,
         largest_change=float(xp.max(moved)),
-        mean_change=float(xp.mean(moved)),
+        mean_change=float(xp.sum(moved)) / rows**2,
     )
 
 

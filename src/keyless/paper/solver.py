@@ -233,7 +233,7 @@ def refilled_estimate(problem: CorrespondenceProblem, start: Array | None, rando
         drawn = array_like(scale * random_generator(random_state).standard_normal(problem.shape), values)
         reference, parts = problem.split(drawn)
         reference = xp.zeros_like(reference)
-    return problem.join(reference - problem.reference_residual(reference), parts)
+    return problem.join(problem.refilled(reference), parts)
 
 
 def _checked_start(problem: CorrespondenceProblem, start: Array) -> Array:
