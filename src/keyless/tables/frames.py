@@ -127,7 +127,8 @@ def _put(series: pd.Series, index: IntArray, gaps: IntArray, use: ColumnUse, num
         array[gaps] = np.array(entries, dtype=array.dtype)
     else:
         array[gaps] = pd.array(entries, dtype=array.dtype)
-    return pd.Series(array, name=series.name, dtype=array.dtype)
+    made: pd.Series = pd.Series(array, name=series.name, dtype=array.dtype)
+    return made
 
 
 def _rounded(days: FloatArray, coding: Coding) -> IntArray:
