@@ -133,6 +133,7 @@ def test_without_out_the_matches_go_to_stdout(folder, capsys):
     assert sorted(path.name for path in folder.iterdir()) == ["clinic.csv", "lab.csv", "run"]
 
 
+@pytest.mark.slow
 def test_a_table_may_come_from_standard_input(made):
     done = child(made, "link", "clinic.csv", "-", given=(made / "lab.csv").read_text(encoding="utf-8"))
     assert done.returncode == 0, done.stderr
@@ -579,6 +580,7 @@ def test_the_second_signal_quits_at_once(folder):
     assert everything(folder) == before
 
 
+@pytest.mark.slow
 def test_quitting_at_once_tells_of_finished_stages(folder):
     """The second signal loses the result, not the stages in the folder of the unfinished run."""
     late = SLOW.replace('while not callback("waiting", 1, 0, 0.0)', "while False").replace(
@@ -623,6 +625,7 @@ Watch.__call__ = killed
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_resumed(folder, capsys):
     """It gives what an unbroken run gives, and does not repeat the stages that were finished."""
     arguments = ["link", "clinic.csv", "lab.csv", "--id", "patient_id", "--out", "new"]
@@ -656,6 +659,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(capsys):
     assert all(line.startswith("keyless: ") and "\x1b" not in line for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_each_table_may_have_an_id_of_its_own(capsys):
     for name, letter in zip(NAMES, "cl", strict=True):

@@ -429,6 +429,7 @@ def test_unrelated_structure_is_not_linked(route):
     assert links.evidence.verdict != "linked"
 
 
+@pytest.mark.slow
 def test_known_pairs_alone_are_no_evidence():
     rng = np.random.default_rng(1)
     tables = [rng.normal(size=(40, 10)), rng.normal(size=(40, 9))]
@@ -685,6 +686,7 @@ def test_scales_may_be_given_by_column(data):
         np.testing.assert_array_equal(links.permutations["right"], data.truth["table1"])
 
 
+@pytest.mark.slow
 def test_rows_without_a_partner_are_noticed_among_equally_many():
     """Complete tables of equal size that share four fifths of their entities: nobody said so."""
     made = make_shuffled_tables(60, (18, 15), rank=4, noise=0.05, overlap=0.8, random_state=6)
