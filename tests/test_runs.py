@@ -141,12 +141,12 @@ def test_everything_can_be_made_again_from_the_saved_result(links, tmp_path):
     )
 
 
-def test_arrays_and_columns_called_like_ours(tmp_path):
-    tables, _ = make_shuffled_tables(40, (12, 10), rank=3, random_state=1)
-    runs.write_run(keyless.link(tables, random_state=0), tmp_path / "arrays")
+def test_arrays_and_columns_called_like_ours(linked_by_hand, tmp_path):
+    tables, truth = make_shuffled_tables(40, (12, 10), rank=3, random_state=1)
+    runs.write_run(linked_by_hand(tables, [truth["table1"]]), tmp_path / "arrays")
     assert rows_of(tmp_path / "arrays" / "completed" / "table1.csv")[0][1] == "table1_0"
     named = pd.DataFrame(tables["reference"]).add_prefix("c").rename(columns={"c0": "reference_id"})
-    runs.write_run(keyless.link({"a": named, "b": tables["table1"]}, random_state=0), tmp_path / "named")
+    runs.write_run(linked_by_hand({"a": named, "b": tables["table1"]}, [truth["table1"]]), tmp_path / "named")
     assert rows_of(tmp_path / "named" / "joined.csv")[0][:2] == ["_reference_id", "reference_id"]
 
 
