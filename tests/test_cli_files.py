@@ -158,6 +158,7 @@ def test_json_is_for_machines(folder, capsys):
     assert "matches" not in said
 
 
+@pytest.mark.slow
 def test_a_configuration_runs_the_same_again(folder, capsys):
     before = (folder / "run" / "matches.csv").read_bytes()
     assert exit_code("link", "--config", "run/config.toml") == 0
@@ -177,6 +178,7 @@ def test_a_configuration_runs_the_same_again(folder, capsys):
     assert "mine.toml: must be a TOML file" in refused(capsys, "link", "--config", "mine.toml")
 
 
+@pytest.mark.slow
 def test_unrelated_tables_end_with_3(tmp_path, monkeypatch, capsys, rng):
     monkeypatch.chdir(tmp_path)
     for name in NAMES:
@@ -551,6 +553,7 @@ linker.link = slow
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_saves_the_best_so_far(folder, number):
     arguments = ["link", "clinic.csv", "lab.csv", "--out", "new"]
