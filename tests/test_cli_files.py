@@ -113,7 +113,7 @@ def test_link_writes_the_folder_and_tells_the_verdict(folder, capsys):
 
 def test_the_command_line_and_the_library_agree(made):
     """From frames of exact numbers, with the same seed."""
-    frames = {name: pd.read_csv(made / f"{name}.csv", float_precision="round_trip") for name in NAMES}
+    frames = {name: pd.read_csv(made / f"{name}.csv", engine="pyarrow") for name in NAMES}
     links = keyless.link({name: frame.drop(columns="patient_id") for name, frame in frames.items()}, random_state=0)
     found = runs.read_run(made / "run").links
     np.testing.assert_array_equal(found.permutations["lab"], links.permutations["lab"])
@@ -133,6 +133,7 @@ def test_without_out_the_matches_go_to_stdout(folder, capsys):
     assert sorted(path.name for path in folder.iterdir()) == ["clinic.csv", "lab.csv", "run"]
 
 
+@pytest.mark.slow
 def test_a_table_may_come_from_standard_input(made):
     done = child(made, "link", "clinic.csv", "-", given=(made / "lab.csv").read_text(encoding="utf-8"))
     assert done.returncode == 0, done.stderr
@@ -157,6 +158,7 @@ def test_json_is_for_machines(folder, capsys):
     assert "matches" not in said
 
 
+@pytest.mark.slow
 def test_a_configuration_runs_the_same_again(folder, capsys):
     before = (folder / "run" / "matches.csv").read_bytes()
     assert exit_code("link", "--config", "run/config.toml") == 0
@@ -176,6 +178,7 @@ def test_a_configuration_runs_the_same_again(folder, capsys):
     assert "mine.toml: must be a TOML file" in refused(capsys, "link", "--config", "mine.toml")
 
 
+@pytest.mark.slow
 def test_unrelated_tables_end_with_3(tmp_path, monkeypatch, capsys, rng):
     monkeypatch.chdir(tmp_path)
     for name in NAMES:
@@ -550,6 +553,7 @@ linker.link = slow
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_saves_the_best_so_far(folder, number):
     arguments = ["link", "clinic.csv", "lab.csv", "--out", "new"]
@@ -579,6 +583,7 @@ def test_the_second_signal_quits_at_once(folder):
     assert everything(folder) == before
 
 
+@pytest.mark.slow
 def test_quitting_at_once_tells_of_finished_stages(folder):
     """The second signal loses the result, not the stages in the folder of the unfinished run."""
     late = SLOW.replace('while not callback("waiting", 1, 0, 0.0)', "while False").replace(
@@ -623,6 +628,7 @@ Watch.__call__ = killed
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_resumed(folder, capsys):
     """It gives what an unbroken run gives, and does not repeat the stages that were finished."""
     arguments = ["link", "clinic.csv", "lab.csv", "--id", "patient_id", "--out", "new"]
@@ -656,6 +662,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(capsys):
     assert all(line.startswith("keyless: ") and "\x1b" not in line for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_each_table_may_have_an_id_of_its_own(capsys):
     for name, letter in zip(NAMES, "cl", strict=True):

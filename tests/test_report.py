@@ -278,6 +278,7 @@ def test_hostile_names_and_values_are_text(hostile_links, redact):
     assert max(map(len, outline.said.split())) < 400
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rows_make_a_small_page(linked_by_hand):
     rng = np.random.default_rng(1)
     count = 100_000

@@ -11,7 +11,8 @@ This package uses keyless. keyless does not use it, but for the command `keyless
 
 from keyless.paper import theory
 from keyless.paper.baseline import Baseline
-from keyless.paper.m3o import M3O, search_omega
+from keyless.paper.m3o import M3O
+from keyless.paper.omega import search_omega
 from keyless.paper.patches import PatchArranger
 from keyless.paper.schedules import (
     DecayingEntropy,
