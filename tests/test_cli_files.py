@@ -695,20 +695,20 @@ def test_options_of_the_engine_reach_it(folder, monkeypatch):
 
     real = linker.link
     monkeypatch.setattr(linker, "link", link)
-    wanted = {"scales": "identity", "rank": 3, "refiner": "likelihood", "null_searches": 1}
+    wanted = {"scales": "identity", "rank": 3, "null_searches": 1}
     words = [word for name, value in wanted.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     assert exit_code("link", "clinic.csv", "lab.csv", "--out", "new", *words) == 0
     assert {name: seen[name] for name in wanted} == wanted
     assert len(runs.read_run("new").record["evidence"]["lab"]["null_scores"]) == 1
     seen.clear()
-    (folder / "options.toml").write_text('scales = "identity"\nrank = 3\nrefiner = "likelihood"\nnull-searches = 1\n')
+    (folder / "options.toml").write_text('scales = "identity"\nrank = 3\nnull-searches = 1\n')
     assert exit_code("check", "clinic.csv", "lab.csv", "--config", "options.toml") == 0
     assert {name: seen[name] for name in wanted} == wanted
 
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    "arguments", [["--rank", "0"], ["--refiner", "m2o"], ["--scales", "cube"], ["--null-searches", "0"]]
+    "arguments", [["--rank", "0"], ["--method", "m2o"], ["--scales", "cube"], ["--null-searches", "0"]]
 )
 def test_options_of_the_engine_are_checked(capsys, arguments):
     assert arguments[0] in refused(capsys, "link", "clinic.csv", "lab.csv", *arguments)

@@ -613,20 +613,6 @@ def test_the_rank_can_be_set(data):
     assert links.choices["rank"] <= 2
 
 
-@pytest.mark.parametrize("method", ["joint", "pairs"])
-def test_the_papers_algorithm_may_refine(data, method):
-    links = keyless.link(data.tables, method=method, refiner="m3o", null_searches=1, random_state=0, max_time=20)
-    np.testing.assert_array_equal(links.permutations["table1"], data.truth["table1"])
-    assert links.choices["refiner"] == "m3o"
-    assert links.history[-1]["stage"] == "m3o"
-
-
-def test_the_papers_algorithm_gives_every_row_a_partner():
-    data = make_shuffled_tables((40, 30), (14, 12), rank=3, random_state=3)
-    with pytest.raises(InputError, match="refiner: must be 'likelihood' where rows have no partner"):
-        keyless.link(data.tables, refiner="m3o", null_searches=1, random_state=0)
-
-
 def test_a_callback_can_stop_the_run(data):
     calls = []
 

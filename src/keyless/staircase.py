@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -25,12 +24,10 @@ from keyless.knowledge import read_constraints, shared_pairs, start_couplings
 from keyless.landmarks import LargeSearch, LargeTable
 from keyless.likelihood import FORBIDDEN
 from keyless.links import Links, TableLink
-from keyless.model.factor_model import FactorModel, fit, information, initial_model, posterior
+from keyless.model.factor_model import FactorModel, fit, initial_model
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import Scale, ScaleName, scale_table
 from keyless.pairs.limits import Limits
-from keyless.paper import M3O
-from keyless.problem import Block, Problem
 from keyless.progress import Deadline, stopped_by_interrupt
 from keyless.routes import Found, Route, canonical_correlations
 from keyless.settings import Settings
@@ -94,8 +91,6 @@ class Staircase:
         self.limits = None if self.constraints.trivial else self.constraints
         sizes = [t.block.shape[0] for t in self.tables]
         self.large = settings.method == "landmarks" or (settings.method == "auto" and has_many_rows(sizes))
-        if self.large and settings.refiner == "m3o":
-            raise InputError("refiner: must be 'likelihood' from 5,000 rows on; M³O holds all pairs of rows.")
         self.kinds = _kinds_of_scales(settings.scales, self.tables)
         self.kept = self.checkpoints()
         rows = min(sizes)
@@ -166,8 +161,6 @@ class Staircase:
         """Run, and return what was found; Ctrl-C returns the best so far."""
         with stopped_by_interrupt(self.deadline):
             route = self.route()
-            if self.settings.refiner == "m3o":
-                route = self.polished(route)
         linkable = all(found.evidence.verdict != "unlinkable" for found in route.found)
         return Links(
             tables=self.given,
@@ -223,7 +216,7 @@ class Staircase:
             brief = self.joint("joint-brief", thorough=False)
             if brief.convincing or self.deadline.passed:
                 return self.from_joint(brief)
-        elif self.narrow and self.settings.refiner == "likelihood":
+        elif self.narrow:
             landmarks = self.from_landmarks(thorough=False, deadline=self.deadline.half())
             if _is_sharp(landmarks):
                 return landmarks
@@ -483,32 +476,11 @@ class Staircase:
         latents = table_latents(model, self.scores)
         return canonical_correlations(latents[0][rows], latents[number][permutation[rows]], rank=model.rank)
 
-    def polished(self, route: Route) -> Route:
-        """Let the paper's algorithm go on from what was found; evidence and probabilities stay those of the search."""
-        sizes = [len(values) for values, _ in self.scores]
-        if len(set(sizes)) > 1 or any(np.any(f.permutation < 0) for f in route.found):
-            raise InputError("refiner: must be 'likelihood' where rows have no partner; M³O gives every row one.")
-        blocks = [Block(values, mask, t.name) for (values, mask), t in zip(self.scores, self.tables, strict=True)]
-        latents, _, _ = posterior(
-            information(route.model, *stack(self.scores, [np.arange(sizes[0]), *(f.permutation for f in route.found)]))
-        )
-        start = latents @ route.model.loadings.T + route.model.offsets
-        solution = M3O(prox="rank", rank=route.model.rank, max_time=self.settings.max_time).solve(
-            Problem(blocks[0], tuple(blocks[1:])), start=start
-        )
-        self.report("m3o", 1, 1, float(solution.objective))
-        found = [
-            replace(f, permutation=np.asarray(permutation, dtype=np.int64))
-            for f, permutation in zip(route.found, solution.permutations, strict=True)
-        ]
-        return replace(route, found=found, model=self.model_of([f.permutation for f in found]))
-
     def choices(self, route: Route) -> dict[str, Any]:
         """Return what was chosen from the data, and what was set."""
         names = [table.name for table in self.given]
         return {
             "route": route.name,
-            "refiner": self.settings.refiner,
             "missingness": self.settings.missingness,
             "set": self.settings.plain,
             "rank": route.model.rank,

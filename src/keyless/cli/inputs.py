@@ -260,7 +260,6 @@ def linking_options(linking: LinkingOptions, tables: Sequence[Table]) -> dict[st
         "scales": linking.scales,
         "rank": linking.rank,
         "method": linking.method,
-        "refiner": linking.refiner,
         "null_searches": linking.null_searches,
         "random_state": linking.seed,
         "n_jobs": linking.jobs,

@@ -23,7 +23,6 @@ __all__ = [
     "LinkingOptions",
     "Method",
     "ReadingOptions",
-    "Refiner",
     "Scales",
     "Several",
     "TableFiles",
@@ -35,7 +34,6 @@ __all__ = [
 ]
 
 Method: TypeAlias = Literal["auto", "joint", "pairs", "landmarks"]
-Refiner: TypeAlias = Literal["likelihood", "m3o"]
 Scales: TypeAlias = Literal["auto", "identity", "log", "sqrt", "rank"]
 _REPEATED = Parameter(negative=(), allow_leading_hyphen=True, show_default=False, consume_multiple=False)
 Several: TypeAlias = Annotated[tuple[str, ...], _REPEATED]
@@ -94,7 +92,6 @@ class LinkingOptions:
         scales: Scale of all columns of numbers; chosen for each column unless given.
         rank: How many factors the tables have at most; found from the data unless given.
         method: One joint model, table by table, by landmark rows (as from 5,000 rows on), or whichever convinces.
-        refiner: `m3o` lets the paper's algorithm go on from what was found; every row then has a partner.
         null_searches: How often the link is destroyed and searched for, to know what chance reaches; three times, of
             large tables once, unless given.
         seed: The same seed gives the same answer.
@@ -113,7 +110,6 @@ class LinkingOptions:
     scales: Scales = "auto"
     rank: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
     method: Method = "auto"
-    refiner: Refiner = "likelihood"
     null_searches: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
     seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     jobs: Annotated[int, Parameter(validator=Number(gte=1))] = 1
