@@ -145,10 +145,27 @@ def reading_of(options: ReadingOptions, *, max_memory: int | None = None) -> Any
         drop=options.drop,
         as_number=options.as_number,
         as_category=options.as_category,
-        decimal=options.decimal,
-        encoding=options.encoding,
+        decimal=_by_table(options.decimal),
+        encoding=_by_table(options.encoding),
+        skip=_counts(options.skip, option="--skip"),
+        header=_counts(options.header, option="--header"),
+        footer=_counts(options.footer, option="--footer"),
         max_memory=max_memory,
+        door="command line",
     )
+
+
+def _by_table(given: Sequence[str]) -> dict[str, str] | None:
+    """Return what is given as `VALUE` for all tables, under the empty name, or as `TABLE:VALUE` for one."""
+    return {table: value for table, _, value in (entry.rpartition(":") for entry in given)} or None
+
+
+def _counts(given: Sequence[str], *, option: str) -> dict[str, int] | None:
+    texts = _by_table(given) or {}
+    for text in texts.values():
+        if not text.isdecimal():
+            raise InputError(f"{option}: must be a whole number of at least 0, or TABLE:NUMBER; found {text!r}.")
+    return {table: int(text) for table, text in texts.items()} or None
 
 
 def read_pairs(path: Path | None, tables: Sequence[Table], *, option: str) -> dict[str, list[tuple[Any, Any]]] | None:

@@ -57,13 +57,20 @@ class ReadingOptions:
 
     Args:
         id: Column that names the rows, as `COLUMN` or `TABLE:COLUMN`; recognised unless given. Repeatable.
-        missing: Text that means a missing entry, beside empty cells and the usual ones (NA, NaN, null). Repeatable.
+        missing: Text that means a missing entry, beside empty cells and the usual ones (NA, NaN, null, n/a, k.A., and
+            dashes among numbers). Repeatable.
         drop: Column to leave out, as `COLUMN` or `TABLE:COLUMN`. Repeatable.
         as_number: Column to use as numbers, whatever it looks like. Repeatable.
         as_category: Column to use as categories, whatever it looks like. Repeatable.
         long: Files have one line per entry: row, column, value.
-        decimal: Decimal mark of numbers in text files, `.` or `,`.
-        encoding: Encoding of text files; UTF-8, or latin-1 where it is not, unless given.
+        decimal: Decimal mark of numbers in text, `.` or `,`, as `MARK` or `TABLE:MARK`, where a column can be read with
+            either (`12,650`). Repeatable.
+        encoding: Encoding of text files, as `NAME` or `TABLE:NAME`; UTF-8, or cp1252 or latin-1 where it is not, unless
+            given. Repeatable.
+        skip: How many lines stand above the column names, as `NUMBER` or `TABLE:NUMBER`; recognised unless given.
+            Repeatable.
+        header: How many lines the column names take, likewise; 0 where there are none.
+        footer: How many lines below the last row are no rows, such as totals and notes, likewise.
     """
 
     id: Several = ()
@@ -72,8 +79,11 @@ class ReadingOptions:
     as_number: Several = ()
     as_category: Several = ()
     long: Annotated[bool, Parameter(show_default=False)] = False
-    decimal: Literal[".", ","] = "."
-    encoding: str | None = None
+    decimal: Several = ()
+    encoding: Several = ()
+    skip: Several = ()
+    header: Several = ()
+    footer: Several = ()
 
 
 @Parameter(name="*", group="Linking")

@@ -287,8 +287,8 @@ def typed(frame: pd.DataFrame, tables: Sequence[Table]) -> pd.DataFrame:
         for use in table.uses if table.form == "cells" else ():
             for name in {use.name, f"{table.name}.{use.name}"} & set(frame.columns):
                 if use.kind in ("number", "integer"):
-                    text = frame[name].str.strip().str.replace(use.coding.decimal, ".", regex=False)
-                    made[name] = pd.to_numeric(text.astype(object))
+                    plain = use.coding.style.plain(frame[name])
+                    made[name] = pd.to_numeric(pd.Series(plain, index=frame.index, dtype=object))
     return made
 
 

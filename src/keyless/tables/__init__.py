@@ -5,10 +5,11 @@ from keyless.tables.files import stem
 from keyless.tables.memory import available_memory, in_words, memory_needed
 from keyless.tables.naming import name_tables, to_block, to_problem
 from keyless.tables.read import read_like, read_table, read_tables
-from keyless.tables.reading import ColumnUse, Reading
+from keyless.tables.reading import MISSING, ColumnUse, Reading
 from keyless.tables.table import Table, frame_like, with_missingness
 
 __all__ = [
+    "MISSING",
     "ColumnUse",
     "Reading",
     "Table",

@@ -20,7 +20,7 @@ from keyless.tables.frames import from_records
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
 from keyless.tables.large import read_large
 from keyless.tables.long import widened
-from keyless.tables.looking import encode, look
+from keyless.tables.looking import check_marks, encode, look
 from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, read_array, read_sparse
 from keyless.tables.memory import check_memory, memory_needed
 from keyless.tables.naming import name_reference
@@ -109,6 +109,7 @@ def read_table(table: Any, *, name: str, reading: Reading | None = None) -> Tabl
 
 
 def _read(table: Any, name: str, reading: Reading) -> Table:
+    reading = reading.of(name)
     if isinstance(table, Table):
         return replace(table, block=replace(table.block, name=name))
     if isinstance(table, str | Path):
@@ -187,6 +188,8 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
         for label, whole in zip(labels, frame.columns, strict=True)
     ]
     found = [look(column, reading.wish(name, column.name)) for column in columns]
+    if given.is_file:
+        check_marks(columns, found)
     # The long layout has its rows named already, and its columns are entries, none of them an id.
     id_at = None if indexed and reading.layout == "long" else id_column(columns, found, indexed=indexed)
     uses = named_rows(found, id_at)
@@ -229,8 +232,9 @@ def _column(given: _Given, reading: Reading, label: str, series: Any) -> Column:
         where=given.where,
         is_file=given.is_file,
         markers=reading.missing,
-        decimal=reading.decimal,
+        decimal=reading.mark,
         line=given.line,
+        door=reading.door,
     )
 
 
@@ -242,7 +246,7 @@ def read_like(rows: Any, *, like: Table, reading: Reading | None = None) -> Tabl
         like: the known table.
         reading: how to read a file.
     """
-    reading = Reading() if reading is None else reading
+    reading = (Reading() if reading is None else reading).of(like.name)
     if isinstance(rows, str | Path):
         given: _Given | None = _read_file(open_file(rows, max_memory=reading.max_memory), rows, reading)
     elif is_anndata(rows) or is_sparse(rows):
