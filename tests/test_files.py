@@ -297,7 +297,7 @@ def test_bad_text_files_are_refused(write, content, message):
 def test_files_that_cannot_be_read_are_refused(write, tmp_path, monkeypatch):
     assert refusal(tmp_path / "no.csv").startswith("no.csv: must be a file; there is none at ")
     assert refusal(tmp_path).endswith("must be a file; it is a folder. Name the files in it.")
-    assert refusal(write(b"PK", "lab.xlsx")).startswith("lab.xlsx: must end in one of .csv, .txt, .tsv, .tab, .parquet")
+    assert refusal(write(b"PK", "lab.doc")).startswith("lab.doc: must end in one of .csv, .txt, .tsv, .tab, .parquet")
     assert refusal(write(b"", "lab")).endswith("found ''. Rename or convert it.")
     assert refusal(write(b"hello", "lab.parquet")) == (
         "lab.parquet: must be a Parquet file; it is damaged or something else."

@@ -49,12 +49,13 @@ def fill(
         reading: How the file becomes a table.
     """
     from keyless import runs
+    from keyless.tables import source_file
 
     check_files([table], least=1)
     if out is not None:
         if out.suffix.lower() not in (".csv", ".parquet"):
             raise InputError(f"--out: must end in .csv or .parquet; found {out}.")
-        check_out(out, [table])
+        check_out(out, [source_file(table)])
         runs.check_file(out)
     (read,) = open_tables([table], reading or ReadingOptions())
     for note in read.notes:

@@ -37,11 +37,13 @@ def check_files(paths: Sequence[Path], *, least: int = 2) -> tuple[Fingerprint, 
         least: how many there must be.
     """
     from keyless.runs import fingerprint
+    from keyless.tables import place_of
 
     if len(paths) < least:
         wanted = "at least two table files" if least > 1 else "a table file"
         raise InputError(f"tables: must be {wanted}; found {len(paths)}. Example: keyless link clinic.csv lab.csv")
-    files = [path for path in paths if path != STDIN]
+    places = [place_of(path) for path in paths if path != STDIN]
+    files = [place.path for place in places]
     for path in files:
         if str(path).startswith("-") and not path.exists():
             raise InputError(f"{path}: must be an option or a table file; there is none of that name. See --help.")
@@ -56,14 +58,15 @@ def check_files(paths: Sequence[Path], *, least: int = 2) -> tuple[Fingerprint, 
             str(path).encode()
         except UnicodeEncodeError:
             raise InputError(f"{path!r}: must have a name that is text in UTF-8. Rename it.") from None
-    for one, two in combinations(files, 2):
-        if one.samefile(two):
-            raise InputError(f"{two}: must be another table than {one}; it is the same file, given twice.")
+    for one, two in combinations(places, 2):
+        if one.path.samefile(two.path) and one.part == two.part:
+            raise InputError(f"{two.path}: must be another table than {one.path}; it is the same file, given twice.")
     found = tuple(fingerprint(path) for path in files)
-    for (one, first), (two, second) in combinations(zip(files, found, strict=True), 2):
-        if first.same_content(second):
+    for (one, first), (two, second) in combinations(zip(places, found, strict=True), 2):
+        # Two sheets or tables of one file are two tables.
+        if first.same_content(second) and one.part == two.part:
             raise InputError(
-                f"{two}: must be another table than {one}; the two files hold exactly the same. "
+                f"{two.path}: must be another table than {one.path}; the two files hold exactly the same. "
                 "There is nothing to link: row i belongs to row i."
             )
     return found

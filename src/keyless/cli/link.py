@@ -60,8 +60,8 @@ def link(
     unlinkable. Ctrl-C ends the search and saves the best so far (exit code 130).
 
     Args:
-        tables: Two or more table files about the same things: CSV, TSV or Parquet, also compressed; `-` is standard
-            input.
+        tables: Two or more table files about the same things: CSV, TSV or Parquet, also compressed, .xlsx, .ods,
+            .h5ad; `book.xlsx::sheet` and `file.db::table` (SQLite, DuckDB) name what is inside; `-` is standard input.
         out: Folder for the results: a new one, an empty one, or an earlier run, which is replaced.
         report: Also write the report to this HTML file.
         json: Print the verdict as JSON; without `--out` the matches, too.
@@ -72,6 +72,7 @@ def link(
         linking: What is known of the rows, and what the search may spend.
     """
     from keyless import runs
+    from keyless.tables import place_of, source_file
 
     reading, linking = reading or ReadingOptions(), linking or LinkingOptions()
     del config  # its options are already in the others
@@ -81,7 +82,7 @@ def link(
     if resume and STDIN in tables:
         raise InputError("--resume: must not come with standard input (-), which cannot be read again.")
     inputs = check_files(tables)
-    given = [*tables, *(path for path in (linking.known_pairs, linking.forbid) if path is not None)]
+    given = [*map(source_file, tables), *(path for path in (linking.known_pairs, linking.forbid) if path is not None)]
     _check_places(out, report, given)
     options = configuration(tables, reading, linking, out=out, report=report, spreadsheet_safe=spreadsheet_safe)
     text = runs.to_toml(options, title="What `keyless link` was run with; `keyless link --config` reads it.")
@@ -90,7 +91,7 @@ def link(
         unfinished = None
         if out is not None:
             relevant = {name: value for name, value in options.items() if name not in _NO_BEARING}
-            relevant["tables"] = [path.name for path in tables]
+            relevant["tables"] = [place_of(path).where for path in tables]
             files = [*inputs, *(runs.fingerprint(path) for path in given[len(tables) :] if path.is_file())]
             unfinished = stack.enter_context(
                 runs.open_unfinished(out, configuration=text, options=relevant, inputs=files, resume=resume)

@@ -21,6 +21,7 @@ from keyless.runs.cells import file_names, spreadsheet_safe_frame
 from keyless.runs.configuration import Fingerprint
 from keyless.runs.folder import FORMAT, RECORD, VERSION, files_in, read_record, replace_folder, write_file
 from keyless.tables import Table
+from keyless.tables.matrices import is_anndata, is_sparse
 
 __all__ = [
     "CONFIGURATION",
@@ -264,6 +265,11 @@ def _pandas(frame: Any, *, columns: Sequence[Any] = ()) -> pd.DataFrame:
         return frame
     if isinstance(frame, np.ndarray):
         return pd.DataFrame(frame, columns=list(columns))
+    if is_anndata(frame):
+        made: pd.DataFrame = frame.to_df()
+        return made
+    if is_sparse(frame):
+        return pd.DataFrame(frame.toarray(), columns=list(columns))
     native: pd.DataFrame = nw.from_native(frame, eager_only=True).to_pandas()
     return native
 

@@ -4,6 +4,7 @@ from keyless.tables.annotating import to_anndata
 from keyless.tables.files import stem
 from keyless.tables.memory import available_memory, in_words, memory_needed
 from keyless.tables.naming import name_tables, to_block, to_problem
+from keyless.tables.places import place_of, source_file
 from keyless.tables.read import read_like, read_table, read_tables
 from keyless.tables.reading import MISSING, ColumnUse, Reading
 from keyless.tables.table import Table, frame_like, with_missingness
@@ -18,9 +19,11 @@ __all__ = [
     "in_words",
     "memory_needed",
     "name_tables",
+    "place_of",
     "read_like",
     "read_table",
     "read_tables",
+    "source_file",
     "stem",
     "to_anndata",
     "to_block",

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from keyless.errors import InputError
 from keyless.tables.layout import TAIL, Top, find_body, text_top
 from keyless.tables.memory import check_memory, in_words
+from keyless.tables.places import OTHER_ENDINGS, place_of
 from keyless.tables.reading import Reading, option, shown
 
 __all__ = [
@@ -71,6 +72,9 @@ def stem(path: str | Path) -> str:
     """Return what a table read from a file is called: its name without endings."""
     if str(path) == STDIN:
         return "stdin"
+    place = place_of(path)
+    if place.kind != "file":
+        return place.name
     name, _ = _split(Path(path).name, _OPENERS)
     name, _ = _split(name, [*_SEPARATORS, *_PARQUET])
     return name or "table"
@@ -158,9 +162,9 @@ def open_file(path: str | Path, *, max_memory: int | None = None) -> File:
     if not target.exists():
         raise InputError(f"{where}: must be a file; there is none at {shown(path)}.")
     if ending is None:
-        known = ", ".join([*_SEPARATORS, *_PARQUET])
+        known = ", ".join([*_SEPARATORS, *_PARQUET, *OTHER_ENDINGS])
         raise InputError(
-            f"{where}: must end in one of {known}, and may be compressed ({', '.join(_OPENERS)}); "
+            f"{where}: must end in one of {known}; text and Parquet may be compressed ({', '.join(_OPENERS)}); "
             f"found {shown(target.suffix)}. Rename or convert it."
         )
     return File(where, target, ending in _PARQUET, compression, _SEPARATORS.get(ending))
@@ -194,11 +198,13 @@ class Text:
         frame: one column of text per column; cells exactly as they are.
         notes: what there is to say about how it was read.
         line: gives the line a row starts in.
+        typed: columns whose numbers come from numbers and not from text, and have a decimal point.
     """
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
     line: Callable[[int], int | None]
+    typed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

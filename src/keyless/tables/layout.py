@@ -21,7 +21,7 @@ from keyless.errors import InputError
 from keyless.tables.numbers import Written, styled
 from keyless.tables.reading import MISSING, Reading, option, shown
 
-__all__ = ["TAIL", "Body", "Top", "find_body", "find_top", "text_top"]
+__all__ = ["HEAD", "TAIL", "Body", "Top", "find_body", "find_top", "text_top"]
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 Row = Sequence[str]
@@ -221,12 +221,14 @@ class Body:
         names: of its columns.
         columns: its cells, an Arrow array of text for each.
         places: which record each row is, counted from the first line of names.
+        numbers: which column of the file each column is.
         notes: what there is to say about it.
     """
 
     names: list[str]
     columns: list[Any]
     places: IntArray
+    numbers: list[int]
     notes: tuple[str, ...] = ()
 
 
@@ -264,7 +266,7 @@ def find_body(
         return None
     rows = max(first - header, 0)
     columns = [column.slice(header, rows) for column in table.columns]
-    places = header + np.arange(rows)
+    places, numbers = header + np.arange(rows), list(range(width))
     blank = _blank_rows(columns) if width > 1 else np.empty(0, dtype=np.int64)
     if blank.size:
         kept = np.setdiff1d(np.arange(rows), blank)
@@ -276,10 +278,10 @@ def find_body(
         notes += _inner_totals(columns[0], places, line)
         empty = [k for k, name in enumerate(names) if not name.strip() and _is_blank(columns[k])]
         if empty and len(empty) < width:
-            names = [name for k, name in enumerate(names) if k not in empty]
-            columns = [column for k, column in enumerate(columns) if k not in empty]
+            numbers = [k for k in numbers if k not in empty]
+            names, columns = [names[k] for k in numbers], [columns[k] for k in numbers]
             notes.append(f"columns without a name and without entries are skipped: {len(empty)}")
-    return Body(names, columns, places, tuple(notes))
+    return Body(names, columns, places, numbers, tuple(notes))
 
 
 def _rows(table: pa.Table, start: int, stop: int) -> list[list[str]]:

@@ -15,16 +15,19 @@ from narwhals.exceptions import DuplicateError
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.columns import Column
+from keyless.tables.databases import is_sqlite, read_duckdb, read_sqlite
 from keyless.tables.files import STDIN, File, open_file, read_parquet, read_text
 from keyless.tables.frames import from_records
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
 from keyless.tables.large import read_large
 from keyless.tables.long import widened
 from keyless.tables.looking import check_marks, encode, look
-from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, read_array, read_sparse
+from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, read_array, read_h5ad, read_sparse
 from keyless.tables.memory import check_memory, memory_needed
 from keyless.tables.naming import name_reference
+from keyless.tables.places import place_of
 from keyless.tables.reading import Reading, check_named, shown
+from keyless.tables.spreadsheets import read_sheet
 from keyless.tables.table import Form, Table
 
 __all__ = ["read_like", "read_table", "read_tables"]
@@ -43,6 +46,7 @@ class _Given:
     notes: tuple[str, ...] = ()
     source: str | None = None
     line: Callable[[int], int | None] = field(default=lambda _row: None, repr=False)
+    typed: frozenset[str] = frozenset()
 
     @property
     def is_file(self) -> bool:
@@ -88,8 +92,8 @@ def read_table(table: Any, *, name: str, reading: Reading | None = None) -> Tabl
 
     Args:
         table: an array (NaN is missing), a frame (pandas, polars, pyarrow and others that narwhals knows, eager or
-            lazy), a list of dictionaries, a sparse matrix, an AnnData, the path of a CSV, TSV or Parquet file, `"-"`
-            for standard input, or a table that was read before.
+            lazy), a list of dictionaries, a sparse matrix, an AnnData, the path of a CSV, TSV, Parquet or AnnData
+            file, `"file.xlsx::sheet"`, `"file.db::table"`, `"-"` for standard input, or a table that was read before.
         name: what to call it.
         reading: how to read it.
 
@@ -112,14 +116,24 @@ def _read(table: Any, name: str, reading: Reading) -> Table:
     reading = reading.of(name)
     if isinstance(table, Table):
         return replace(table, block=replace(table.block, name=name))
+    source = str(table) if isinstance(table, str | Path) else None
+    if isinstance(table, str | Path) and place_of(table).kind == "anndata":
+        table = read_h5ad(place_of(table))
     if isinstance(table, str | Path):
-        file = open_file(table, max_memory=reading.max_memory)
-        large = read_large(file, name=name, source=str(table), reading=reading) if file.parquet else None
-        read = _read_frame(_read_file(file, table, reading), name, reading) if large is None else large
+        read = _read_path(table, name, reading)
     elif is_anndata(table):
         block, matrix, uses = read_anndata(table, name=name, reading=reading)
         missing = reading.unstored == "missing"
-        read = Table(block, table, indexed=True, uses=uses, form="anndata", matrix=matrix, unstored_missing=missing)
+        read = Table(
+            block,
+            table,
+            indexed=True,
+            uses=uses,
+            source=source,
+            form="anndata",
+            matrix=matrix,
+            unstored_missing=missing,
+        )
     elif is_sparse(table):
         block, matrix, uses = read_sparse(table, name=name, reading=reading)
         missing = reading.unstored != "zero"
@@ -153,6 +167,24 @@ def _framed(table: Any, name: str) -> _Given | None:
     except TypeError:
         return None
     return _Given(table, name)
+
+
+def _read_path(path: str | Path, name: str, reading: Reading) -> Table:
+    if place_of(path).kind != "file":
+        return _read_frame(_read_part(path, reading), name, reading)
+    file = open_file(path, max_memory=reading.max_memory)
+    large = read_large(file, name=name, source=str(path), reading=reading) if file.parquet else None
+    return _read_frame(_read_file(file, path, reading), name, reading) if large is None else large
+
+
+def _read_part(path: str | Path, reading: Reading) -> _Given:
+    """Read a sheet of a spreadsheet or a table of a database."""
+    place = place_of(path)
+    if place.kind == "database" and not is_sqlite(place.path):
+        return _laid_out(_Given(read_duckdb(place, reading), place.where, source=str(path)), reading)
+    text = read_sqlite(place, reading) if place.kind == "database" else read_sheet(place, reading)
+    given = _Given(text.frame, place.where, "cells", text.notes, str(path), text.line, text.typed)
+    return _laid_out(given, reading)
 
 
 def _read_file(file: File, path: str | Path, reading: Reading) -> _Given:
@@ -232,7 +264,7 @@ def _column(given: _Given, reading: Reading, label: str, series: Any) -> Column:
         where=given.where,
         is_file=given.is_file,
         markers=reading.missing,
-        decimal=reading.mark,
+        decimal="." if label in given.typed else reading.mark,
         line=given.line,
         door=reading.door,
     )
@@ -247,8 +279,14 @@ def read_like(rows: Any, *, like: Table, reading: Reading | None = None) -> Tabl
         reading: how to read a file.
     """
     reading = (Reading() if reading is None else reading).of(like.name)
+    if isinstance(rows, str | Path) and place_of(rows).kind == "anndata":
+        rows = read_h5ad(place_of(rows))
     if isinstance(rows, str | Path):
-        given: _Given | None = _read_file(open_file(rows, max_memory=reading.max_memory), rows, reading)
+        given: _Given | None = (
+            _read_file(open_file(rows, max_memory=reading.max_memory), rows, reading)
+            if place_of(rows).kind == "file"
+            else _read_part(rows, reading)
+        )
     elif is_anndata(rows) or is_sparse(rows):
         given = None
     else:
