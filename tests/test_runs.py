@@ -120,6 +120,8 @@ def test_completed_tables_say_what_was_filled(links, frames, tmp_path):
 def test_joined_is_the_same_in_both_formats(links, tmp_path):
     runs.write_run(links, tmp_path / "run")
     from_csv = pd.read_csv(tmp_path / "run" / "joined.csv", dtype={"reference_id": str}, float_precision="round_trip")
+    assert set(from_csv["note"]) == {f"'{note}" if note[0] == "=" else note for note in NOTES}
+    from_csv["note"] = from_csv["note"].str.removeprefix("'")
     from_parquet = pd.read_parquet(tmp_path / "run" / "joined.parquet")
     assert list(from_csv.columns) == list(from_parquet.columns) == ["reference_id", *links.joined().columns]
     pd.testing.assert_frame_equal(from_csv, from_parquet, check_dtype=False, check_exact=True)
@@ -145,9 +147,9 @@ def test_arrays_and_columns_called_like_ours(tmp_path):
     assert rows_of(tmp_path / "named" / "joined.csv")[0][:2] == ["_reference_id", "reference_id"]
 
 
-def test_text_is_exact_by_default_and_safe_when_asked(links, tmp_path):
-    runs.write_run(links, tmp_path / "exact")
-    runs.write_run(links, tmp_path / "safe", spreadsheet_safe=True)
+def test_text_is_safe_by_default_and_exact_when_asked(links, tmp_path):
+    runs.write_run(links, tmp_path / "exact", raw_cells=True)
+    runs.write_run(links, tmp_path / "safe")
     for name, entries in (("exact", set(NOTES)), ("safe", {f"'{n}" if n[0] == "=" else n for n in NOTES})):
         assert {row[-1] for row in rows_of(tmp_path / name / "completed" / "lab.csv")[1:]} == entries
         assert {row[-1] for row in rows_of(tmp_path / name / "joined.csv")[1:]} == entries
@@ -165,6 +167,25 @@ def test_text_is_exact_by_default_and_safe_when_asked(links, tmp_path):
         ("\tx", "'\tx"),
         ("\rx", "'\rx"),
         ("-1_0", "'-1_0"),
+        (" =1", "' =1"),
+        ("\u00a0=1", "'\u00a0=1"),
+        ("\u200b=1", "'\u200b=1"),
+        ("\ufeff@x", "'\ufeff@x"),
+        ("\u2060\u200e -a", "'\u2060\u200e -a"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        ("\uff0b1+1", "'\uff0b1+1"),
+        ("\uff0d1+1", "'\uff0d1+1"),
+        ("\uff20x", "'\uff20x"),
+        ("\n=1", "'\n=1"),
+        ("-2+cmd|'/C calc'!A0", "'-2+cmd|'/C calc'!A0"),
+        ("-1 SUM(A1)", "'-1 SUM(A1)"),
+        ("-3,5", "-3,5"),
+        ("-1.234,50 €", "-1.234,50 €"),
+        ("-10 010", "-10 010"),
+        ("-5 °C", "-5 °C"),
+        ("-12 %", "-12 %"),
+        ("-", "-"),
+        ("++", "++"),
         ("-3", "-3"),
         ("+2.5e-3", "+2.5e-3"),
         ("-inf", "-inf"),

@@ -172,25 +172,26 @@ def _counts(given: Sequence[str], *, option: str) -> dict[str, int] | None:
 
 
 def read_pairs(path: Path | None, tables: Sequence[Table], *, option: str) -> dict[str, list[tuple[Any, Any]]] | None:
-    """Read pairs of ids from a CSV file with columns reference_id, row_id and, for several tables, table.
+    """Read pairs of ids from a file with columns reference_id, row_id and, for several tables, table.
 
-    Ids are compared as text, exactly as they stand in the files.
+    Ids are compared as text, exactly as they stand in the files; a `'` that keeps a spreadsheet from running one is
+    passed over.
 
     Args:
         path: the file; None reads nothing.
         tables: the tables, the reference first.
         option: how the command line calls it.
     """
-    import pandas as pd
+    from keyless.tables import Reading, read_cells, source_file
 
     if path is None:
         return None
-    if not path.is_file():
-        raise InputError(f"{option}: must be a CSV file; there is no {path}.")
+    if not source_file(path).is_file():
+        raise InputError(f"{option}: must be a table file of pairs; there is no {path}.")
     try:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"{option}: {path} must be a CSV file of pairs; it cannot be read ({error}).") from error
+        frame = read_cells(path, Reading(door="command line"))
+    except InputError as error:
+        raise InputError(f"{option}: {error}") from error
     several = len(tables) > 2
     wanted = {"reference_id", "row_id", *(["table"] if several else [])}
     if not wanted <= set(frame.columns):
@@ -210,10 +211,13 @@ def read_pairs(path: Path | None, tables: Sequence[Table], *, option: str) -> di
             raise InputError(f"{where}: must name one of {', '.join(map(repr, pairs))}; found {name!r}.")
         if not right:
             continue  # a line of matches.csv about a row without a partner
+        ids = []
         for label, known, table in ((left, reference, tables[0].name), (right, by_name[name], name)):
-            if label not in known:
+            own = label if label in known else label.removeprefix("'")
+            if own not in known:
                 raise InputError(f"{where}: must name rows that exist; {table} has no row {label!r}.")
-        pairs[name].append((reference[left], by_name[name][right]))
+            ids.append(known[own])
+        pairs[name].append((ids[0], ids[1]))
     return pairs
 
 

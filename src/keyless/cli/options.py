@@ -41,7 +41,7 @@ _REPEATED = Parameter(negative=(), allow_leading_hyphen=True, show_default=False
 Several: TypeAlias = Annotated[tuple[str, ...], _REPEATED]
 """An option that may be given several times, also with text that begins with a hyphen."""
 
-OUTPUT = ("out", "report", "spreadsheet-safe")
+OUTPUT = ("out", "report", "out-format", "raw-cells")
 """Options of `link` about where results go and how they look there."""
 
 TableFiles: TypeAlias = Annotated[

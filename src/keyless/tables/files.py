@@ -23,6 +23,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from keyless.errors import InputError
+from keyless.tables.dialect import Dialect
 from keyless.tables.layout import TAIL, Top, find_body, text_top
 from keyless.tables.memory import check_memory, in_words
 from keyless.tables.places import OTHER_ENDINGS, place_of
@@ -199,12 +200,14 @@ class Text:
         notes: what there is to say about how it was read.
         line: gives the line a row starts in.
         typed: columns whose numbers come from numbers and not from text, and have a decimal point.
+        dialect: separator and encoding.
     """
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
     line: Callable[[int], int | None]
     typed: frozenset[str] = frozenset()
+    dialect: Dialect = field(default_factory=Dialect)
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,7 @@ class _Scan:
     notes: tuple[str, ...]
     head: str
     tail: bytes
+    marked: bool
 
 
 def read_text(file: File, reading: Reading) -> Text:
@@ -262,7 +266,9 @@ def read_text(file: File, reading: Reading) -> Text:
         instead = option(reading.door, "header", 0)
         notes.append(f"the first line is taken for column names, though all of them are numbers; if not, say {instead}")
     columns = {name: pd.arrays.ArrowStringArray(column) for name, column in zip(body.names, body.columns, strict=True)}
-    return Text(pd.DataFrame(columns), (*notes, *body.notes), lambda row: line(int(body.places[row])))
+    dialect = Dialect(separator=top.separator, encoding="utf-8-sig" if scan.marked else scan.encoding)
+    frame = pd.DataFrame(columns)
+    return Text(frame, (*notes, *body.notes), lambda row: line(int(body.places[row])), dialect=dialect)
 
 
 def _scanned(file: File, reading: Reading) -> _Scan:
@@ -291,7 +297,8 @@ def _scanned(file: File, reading: Reading) -> _Scan:
         raise InputError(f"{file.where}: must be a table with column names in the first line; it is empty.")
     encoding, notes = checker.verdict()
     head = start.decode(encoding, errors="replace").lstrip("\ufeff")
-    return _Scan(size, lines + bool(current), longest, encoding, notes, head, tail)
+    marked = encoding == "utf-8" and start.startswith(codecs.BOM_UTF8)
+    return _Scan(size, lines + bool(current), longest, encoding, notes, head, tail, marked)
 
 
 _ONLY_WINDOWS = re.compile(rb"[\x80-\x9f]")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.columns import Column
 from keyless.tables.databases import is_sqlite, read_duckdb, read_sqlite
+from keyless.tables.dialect import Dialect
 from keyless.tables.files import STDIN, File, open_file, read_parquet, read_text
 from keyless.tables.frames import from_records
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
@@ -26,11 +27,11 @@ from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, 
 from keyless.tables.memory import check_memory, memory_needed
 from keyless.tables.naming import name_reference
 from keyless.tables.places import place_of
-from keyless.tables.reading import Reading, check_named, shown
+from keyless.tables.reading import ColumnUse, Reading, check_named, shown
 from keyless.tables.spreadsheets import read_sheet
 from keyless.tables.table import Form, Table
 
-__all__ = ["read_like", "read_table", "read_tables"]
+__all__ = ["read_cells", "read_like", "read_table", "read_tables"]
 
 FEW_ROWS = 5
 """A table with fewer rows gets a note: nothing much can be told from it."""
@@ -47,6 +48,7 @@ class _Given:
     source: str | None = None
     line: Callable[[int], int | None] = field(default=lambda _row: None, repr=False)
     typed: frozenset[str] = frozenset()
+    dialect: Dialect = field(default_factory=Dialect)
 
     @property
     def is_file(self) -> bool:
@@ -183,7 +185,7 @@ def _read_part(path: str | Path, reading: Reading) -> _Given:
     if place.kind == "database" and not is_sqlite(place.path):
         return _laid_out(_Given(read_duckdb(place, reading), place.where, source=str(path)), reading)
     text = read_sqlite(place, reading) if place.kind == "database" else read_sheet(place, reading)
-    given = _Given(text.frame, place.where, "cells", text.notes, str(path), text.line, text.typed)
+    given = _Given(text.frame, place.where, "cells", text.notes, str(path), text.line, text.typed, text.dialect)
     return _laid_out(given, reading)
 
 
@@ -192,7 +194,24 @@ def _read_file(file: File, path: str | Path, reading: Reading) -> _Given:
     if file.parquet:
         return _laid_out(_Given(read_parquet(file, reading), file.where, source=source), reading)
     text = read_text(file, reading)
-    return _laid_out(_Given(text.frame, file.where, "cells", text.notes, source, text.line), reading)
+    given = _Given(text.frame, file.where, "cells", text.notes, source, text.line, dialect=text.dialect)
+    return _laid_out(given, reading)
+
+
+def read_cells(path: str | Path, reading: Reading | None = None) -> pd.DataFrame:
+    """Return a file as a frame of text, with column names in its first line, and nothing else recognised.
+
+    Args:
+        path: a file, or a sheet or table in it.
+        reading: how to read it.
+    """
+    reading = replace(Reading() if reading is None else reading, skip=0, header=1, footer=0, layout="wide")
+    if place_of(path).kind == "file":
+        given = _read_file(open_file(path, max_memory=reading.max_memory), path, reading)
+    else:
+        given = _read_part(path, reading)
+    frame: pd.DataFrame = given.native
+    return frame.map(lambda cell: "" if pd.isna(cell) else str(cell))
 
 
 def _laid_out(given: _Given, reading: Reading) -> _Given:
@@ -254,7 +273,14 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
         source=given.source,
         id_column=None if id_at is None else labels[id_at],
         form=given.form,
+        dialect=_with_mark(given.dialect, uses, reading),
     )
+
+
+def _with_mark(dialect: Dialect, uses: Sequence[ColumnUse], reading: Reading) -> Dialect:
+    """Return a dialect with the decimal mark that the columns have, or that the caller says they have."""
+    commas = any(use.kind in ("number", "integer") and use.coding.decimal == "," for use in uses)
+    return replace(dialect, decimal=",") if commas or reading.mark == "," else dialect
 
 
 def _column(given: _Given, reading: Reading, label: str, series: Any) -> Column:

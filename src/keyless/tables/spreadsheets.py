@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from keyless.errors import InputError
+from keyless.tables.dialect import Dialect
 from keyless.tables.files import Text, check_names
 from keyless.tables.layout import HEAD, find_body, find_top
 from keyless.tables.memory import check_memory
@@ -98,7 +99,7 @@ def _text(values: list[list[Any]], merged: Sequence[Any], place: Place, reading:
         for name, k in zip(names, body.numbers, strict=True)
         if any(is_number(rows[place][k]) for place in body.places.tolist())
     )
-    return Text(frame, (*top.notes, *body.notes), lambda row: line(int(body.places[row])), typed)
+    return Text(frame, (*top.notes, *body.notes), lambda row: line(int(body.places[row])), typed, Dialect("sheet"))
 
 
 def is_number(value: Any) -> bool:
