@@ -125,6 +125,8 @@ def find_top(records: Sequence[Row], reading: Reading) -> Top:
         return Top(header=1 if header is None else header)
     width = max(Counter(len(record) for record in records).items(), key=lambda entry: (entry[1], entry[0]))[0]
     skip = _titles(records, width) if known is None else 0
+    if skip and header is None and _is_merged(records[skip - 1 :]):
+        skip -= 1
     rest = records[skip:]
     notes = []
     if skip:
@@ -136,6 +138,14 @@ def find_top(records: Sequence[Row], reading: Reading) -> Top:
         if header == 2:
             notes.append(f"the column names take two lines, as in {shown(_names(rest[:2])[-1])}")
     return Top(skip, header, notes=tuple(notes))
+
+
+def _is_merged(records: Sequence[Row]) -> bool:
+    """Tell whether what looks like a title is a line of merged names above the others."""
+    first, second = records[0], records[1]
+    inside = any(cell.strip() for cell in first[1:])
+    apart = bool(first) and not (first[0].strip() and second[0].strip())
+    return inside and apart and len(records) > 3 and _second_line_names(first, second, records[2:])
 
 
 def _filled(record: Row) -> int:
@@ -337,8 +347,15 @@ def _found_footer(
         if not (_filled(row) == 0 or note or _is_total(row)):
             break
         first = place
-    # A row of one cell is a note below a blank line or a total; elsewhere it is a row of which nothing else is known.
-    while first < len(tail) and not (start + first in odd or _filled(tail[first]) == 0 or _is_total(tail[first])):
+    # A row of one cell is a note below a blank line or a total, or a sentence where others have single words. Elsewhere
+    # it is a row of which nothing else is known.
+    words = not pc.any(pc.match_substring(table.column(0).slice(header, start + first - header), " ")).as_py()
+    while first < len(tail) and not (
+        start + first in odd
+        or _filled(tail[first]) == 0
+        or _is_total(tail[first])
+        or (words and bool(tail[first][0]) and _is_sentence(tail[first]))
+    ):
         first += 1
     for place in range(first, len(tail)):
         row = tail[place]

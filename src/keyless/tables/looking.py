@@ -383,7 +383,7 @@ def _said(style: NumberStyle, decimal: str | None) -> str:
         parts.append("decimal commas")
     if style.thousands:
         parts.append(f"thousands divided by {shown(style.thousands)}")
-    parts += [f"{shown(part.strip())} at each" for part in (style.before, style.after) if part]
+    parts += [f"{shown(part.strip())}" for part in (style.before, style.after) if part]
     if style.parentheses:
         parts.append("negative ones in parentheses")
     return f" with {' and '.join(parts)}" if parts else ""
