@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -439,6 +440,35 @@ class TestUnfinished:
         with self.open(killed) as unfinished:
             assert not unfinished.resumed
             assert list(unfinished.checkpoint.iterdir()) == []
+
+    def test_an_earlier_run_is_kept_until_a_stage_is_finished(self, killed):
+        stage = killed.parent / "run.unfinished" / "checkpoint" / "stage"
+        for _ in range(2):
+            with self.open(killed) as unfinished:
+                assert unfinished.could_resume
+                assert not stage.exists()
+            assert stage.read_text() == "done", "a run that finished nothing loses nothing"
+        with self.open(killed, options={"seed": 1}) as unfinished:
+            assert not unfinished.could_resume, "other options cannot be resumed"
+
+    def test_a_kill_before_the_first_stage_loses_nothing(self, killed):
+        folder = killed.parent / "run.unfinished"
+        opened = self.open(killed)
+        opened.__enter__()
+        shutil.copytree(folder, killed.parent / "as killed")
+        opened.__exit__(None, None, None)
+        shutil.rmtree(folder)
+        (killed.parent / "as killed").rename(folder)
+        with self.open(killed, resume=True) as unfinished:
+            assert unfinished.resumed
+            assert (unfinished.checkpoint / "stage").read_text() == "done"
+
+    def test_a_stage_of_its_own_takes_the_place_of_the_earlier(self, killed):
+        with self.open(killed) as unfinished:
+            (unfinished.checkpoint / "other").write_text("new")
+        folder = killed.parent / "run.unfinished"
+        assert [path.name for path in (folder / "checkpoint").iterdir()] == ["other"]
+        assert not (folder / "earlier").exists()
 
     def test_nothing_is_left_where_no_stage_was_finished(self, tmp_path):
         def fail():

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["fill"]
 
 OutFormat: TypeAlias = Literal["same", "csv", "tsv", "xlsx"]
-_BY_ENDING: dict[str, OutFormat] = {".tsv": "tsv", ".xlsx": "xlsx"}
 
 
 @app.command(help_epilogue="Example: `keyless fill ratings.csv --out filled.csv`")
@@ -66,7 +65,9 @@ def fill(
     for note in read.notes:
         say(f"warning: {note}")
     filled = _frame(read, _filled(read, rank=rank, penalty=penalty, seed=seed))
-    dialect = runs.dialect_of(read, _wanted(out, out_format))
+    dialect = runs.dialect_of(read, out_format)
+    if out is not None:
+        dialect = runs.for_ending(dialect, out.suffix.lower())
     if out is None:
         write_out(runs.text_of(filled, dialect, tables=[read], raw_cells=raw_cells))
     elif out.suffix.lower() == ".parquet":
@@ -85,12 +86,6 @@ def _check_ending(out: Path, out_format: OutFormat) -> None:
         raise InputError(f"--out: must end in {' or '.join(endings)}; found {out}.")
     if out.suffix.lower() == ".xlsx":
         runs.check_format("xlsx")
-
-
-def _wanted(out: Path | None, out_format: OutFormat) -> OutFormat:
-    """Return the format that the name of the file says, unless it is that of the table given."""
-    named: OutFormat | None = None if out is None else _BY_ENDING.get(out.suffix.lower())
-    return out_format if named is None or out_format != "same" else named
 
 
 def _filled(table: Table, *, rank: int | None, penalty: float | None, seed: int) -> np.ndarray[Any, np.dtype[Any]]:

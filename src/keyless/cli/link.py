@@ -210,6 +210,11 @@ def _not_all_lost(unfinished: Unfinished) -> Iterator[None]:
 def _tell_resumed(unfinished: Unfinished, *, resume: bool) -> None:
     if unfinished.resumed:
         say("continuing the unfinished run.")
+    elif unfinished.could_resume:
+        say(
+            f"an earlier run was not finished, and {unfinished.folder.name} has its finished stages; --resume "
+            "continues it. This run starts from the beginning; the earlier stages are kept until it has finished one."
+        )
     elif resume:
         say("there is no unfinished run to resume; starting from the beginning.")
 

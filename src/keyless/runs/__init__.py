@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keyless.runs.cells import file_names, spreadsheet_safe, spreadsheet_safe_frame
 from keyless.runs.configuration import Fingerprint, fingerprint, to_toml
-from keyless.runs.dialect import OutFormat, check_format, dialect_of, ending, text_of, typed, write_table
+from keyless.runs.dialect import OutFormat, check_format, dialect_of, for_ending, text_of, typed, write_table
 from keyless.runs.folder import check_file, check_replaceable, write_file
 from keyless.runs.outputs import (
     CONFIGURATION,
@@ -32,9 +32,9 @@ __all__ = [
     "check_format",
     "check_replaceable",
     "dialect_of",
-    "ending",
     "file_names",
     "fingerprint",
+    "for_ending",
     "match_records",
     "matches_text",
     "open_unfinished",

@@ -17,7 +17,17 @@ from keyless.errors import InputError
 from keyless.runs.cells import is_risky, spreadsheet_safe_frame
 from keyless.tables import Dialect, Table
 
-__all__ = ["OutFormat", "check_format", "dialect_of", "ending", "in_marks", "text_of", "typed", "write_table"]
+__all__ = [
+    "OutFormat",
+    "check_format",
+    "dialect_of",
+    "ending",
+    "for_ending",
+    "in_marks",
+    "text_of",
+    "typed",
+    "write_table",
+]
 
 OutFormat: TypeAlias = Literal["same", "csv", "tsv", "xlsx"]
 """Formats of tables that are written: that of the tables given, plain CSV or TSV, or an Excel workbook."""
@@ -77,6 +87,22 @@ def ending(dialect: Dialect) -> str:
     if dialect.kind == "sheet":
         return ".xlsx"
     return ".tsv" if dialect.separator == "\t" else ".csv"
+
+
+def for_ending(dialect: Dialect, suffix: str) -> Dialect:
+    """Return a dialect for a file whose name says more: .xlsx, or text with tabs or without.
+
+    Args:
+        dialect: that of the table.
+        suffix: the ending, in small letters.
+    """
+    if suffix == ".xlsx":
+        return Dialect("sheet")
+    if suffix == ending(dialect):
+        return dialect
+    # A comma would be the decimal mark and the separator.
+    between = "\t" if suffix == ".tsv" else ";" if dialect.decimal == "," else ","
+    return replace(dialect, kind="text", separator=between)
 
 
 def write_table(
