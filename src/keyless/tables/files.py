@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from keyless.errors import InputError
 from keyless.tables.dialect import Dialect
+from keyless.tables.encodings import Encoding
 from keyless.tables.layout import TAIL, Top, find_body, text_top
 from keyless.tables.memory import check_memory, in_words
 from keyless.tables.places import OTHER_ENDINGS, place_of
@@ -275,7 +276,7 @@ def _scanned(file: File, reading: Reading) -> _Scan:
     """Look at every byte once: encoding, lines, the longest of them."""
     size = lines = longest = current = 0
     start = tail = b""
-    checker = _Encoding(file.where, reading)
+    checker = Encoding(file.where, reading)
     with file.open() as stream:
         while chunk := stream.read(_CHUNK):
             size += len(chunk)
@@ -291,7 +292,7 @@ def _scanned(file: File, reading: Reading) -> _Scan:
                     f"{file.where}, line {lines + before + 1}: must be at most {in_words(reading.max_line)} long; "
                     "it is longer. Raise max_line if the table is that wide."
                 )
-            checker.feed(pieces, lines)
+            checker.feed(chunk, lines)
             lines += len(pieces) - 1
     if not start.strip():
         raise InputError(f"{file.where}: must be a table with column names in the first line; it is empty.")
@@ -299,72 +300,6 @@ def _scanned(file: File, reading: Reading) -> _Scan:
     head = start.decode(encoding, errors="replace").lstrip("\ufeff")
     marked = encoding == "utf-8" and start.startswith(codecs.BOM_UTF8)
     return _Scan(size, lines + bool(current), longest, encoding, notes, head, tail, marked)
-
-
-_ONLY_WINDOWS = re.compile(rb"[\x80-\x9f]")
-"""Signs in cp1252 (such as the euro sign), control characters that no table has in latin-1."""
-
-_NOT_WINDOWS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
-"""Nothing in cp1252."""
-
-
-class _Encoding:
-    """Tell UTF-8 from cp1252 and latin-1, and refuse a mixture and what is no text."""
-
-    def __init__(self, where: str, reading: Reading) -> None:
-        self.where, self.door = where, reading.door
-        self.given = reading.encoding if isinstance(reading.encoding, str) else None
-        self.rest = b""
-        self.first = True
-        self.wide: str | None = None
-        self.utf8: int | None = None
-        self.other: int | None = None
-        self.windows = False
-        self.latin = False
-
-    def feed(self, pieces: list[bytes], lines: int) -> None:
-        if self.first:
-            self.first = False
-            if pieces[0].startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                self.wide = "utf-16"
-        if self.given is not None or self.wide is not None:
-            return
-        whole = [self.rest + pieces[0], *pieces[1:]]
-        self.rest = whole.pop()
-        for number, line in enumerate(whole, start=lines + 1):
-            self._look(line, number)
-        self.last = lines + len(whole) + 1
-
-    def _look(self, line: bytes, number: int) -> None:
-        if b"\0" in line:
-            raise InputError(f"{self.where}, line {number}: must be text; found a zero byte. It is another format.")
-        if line.isascii() or line.removeprefix(codecs.BOM_UTF8).isascii():
-            return
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError:
-            self.other = self.other or number
-            self.windows = self.windows or _ONLY_WINDOWS.search(line) is not None
-            self.latin = self.latin or _NOT_WINDOWS.search(line) is not None
-        else:
-            self.utf8 = self.utf8 or number
-
-    def verdict(self) -> tuple[str, tuple[str, ...]]:
-        if self.given is not None:
-            return self.given, ()
-        if self.wide is not None:
-            return self.wide, ("encoded as UTF-16",)
-        self._look(self.rest, self.last)
-        if self.other is None:
-            return "utf-8", ()
-        if self.utf8 is not None:
-            raise InputError(
-                f"{self.where}: must be in one encoding; line {self.utf8} is UTF-8 and line {self.other} is not. "
-                f"Save it in one, or name the one to use with {option(self.door, 'encoding', 'cp1252')}."
-            )
-        found = "cp1252" if self.windows and not self.latin else "latin-1"
-        another = option(self.door, "encoding")
-        return found, (f"line {self.other} is not UTF-8: read as {found}; name another with {another}",)
 
 
 def _options(scan: _Scan, top: Top, width: int | None) -> dict[str, Any]:
