@@ -95,6 +95,16 @@ def test_points_are_asked_about_where_other_columns_have_commas(tmp_path):
     assert read_table(path, name="lab").block.values[0].tolist() == [0.5, 10.65]
 
 
+def test_points_are_asked_about_where_small_numbers_have_none(tmp_path):
+    with pytest.raises(InputError, match=r"the point of '1.234' may be a decimal mark or divide thousands"):
+        column(tmp_path, ["950", "1.234", "12.650"])
+    assert numbers(column(tmp_path, ["950", "1.234", "12.650"], decimal=",")) == [950, 1234, 12650]
+    assert numbers(column(tmp_path, ["950", "1.234", "12.650"], decimal=".")) == [950, 1.234, 12.65]
+    assert numbers(column(tmp_path, ["1.234", "12.650"])) == [1.234, 12.65], "as usual where all have one"
+    assert numbers(column(tmp_path, ["950", "1.234", "0.650"])) == [950, 1.234, 0.65], "no thousands begin with 0"
+    assert numbers(column(tmp_path, ["9500", "1.234"])) == [9500, 1.234], "9500 has no divider"
+
+
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
@@ -152,6 +162,13 @@ def test_several_units_are_named(tmp_path):
     path.write_text("x,y\n" + "".join(f"{i} {'kg' if i % 2 else 'g'},{i}\n" for i in range(9)), encoding="utf-8")
     table = read_table(path, name="lab")
     assert "numbers with different units" in table.uses[0].reason
+    cells = [f"<{i}" if i % 5 == 0 else str(i) for i in range(25)]
+    path.write_text("x,y\n" + "".join(f"{cell},{i}\n" for i, cell in enumerate(cells)), encoding="utf-8")
+    assert (
+        read_table(path, name="lab")
+        .uses[0]
+        .reason.endswith("80% are numbers, others such as '<0' are not; it names the rows")
+    )
 
 
 @given(

@@ -106,6 +106,14 @@ class Cells:
         pointed = self.match(r"\.")
         return bool(pointed.any()) and bool((self.match(_POINTS_OF_THOUSANDS) == pointed).all())
 
+    @property
+    def points_likely_divide(self) -> bool:
+        """Whether each point may divide thousands, and numbers without one are too small to need it."""
+        if not self.points_may_divide:
+            return False
+        plain = ~self.match(r"\.")
+        return bool(plain.any()) and bool(self.match(r"^[+-]?\d{1,3}$")[plain].all())
+
     @cached_property
     def written(self) -> Written:
         """The observed cells as numbers people write."""

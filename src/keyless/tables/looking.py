@@ -308,12 +308,23 @@ def _cells(column: Column) -> Found:
         values = np.array([np.nan if e is None else float(e.lower() in ("true", "yes")) for e in column.entries])
         return _marked(column, values, "boolean", "true and false", text=True)
     _refuse_nearly_numbers(column)
-    found = _text(column)
-    units = [shown(unit) for unit in cells.written.units if unit][:3]
-    if found.use.kind == "left out" and cells.written.like_numbers.all() and len(cells.written.units) > 1:
-        said = f"{found.use.reason}; numbers with different units ({', '.join(units)}): write all in one to use them"
-        return replace(found, use=replace(found.use, reason=said))
-    return found
+    return _said_of_numbers(_text(column), column)
+
+
+def _said_of_numbers(found: Found, column: Column) -> Found:
+    """Say why a column that is left out is not one of numbers, where most of it looks like it."""
+    written = column.cells.written
+    if found.use.kind != "left out" or written.like_numbers.mean() < 0.5:
+        return found
+    if written.like_numbers.all() and len(written.units) > 1:
+        units = ", ".join(shown(unit) for unit in written.units[:3] if unit)
+        said = f"numbers with different units ({units}): write all in one to use them"
+    elif not written.like_numbers.all():
+        strange = column.cells.observed[int(np.argmin(written.like_numbers))].as_py()
+        said = f"{written.like_numbers.mean():.0%} are numbers, others such as {shown(strange, limit=40)} are not"
+    else:
+        return found
+    return replace(found, use=replace(found.use, reason=f"{found.use.reason}; {said}"))
 
 
 def with_dashes(column: Column) -> Column:
@@ -332,6 +343,8 @@ def _numbers_in(column: Column) -> Styled | None:
     """Return the cells as numbers where all of them are; ask where they can be read in two ways."""
     cells, mark = column.cells, column.decimal or "."
     if cells.are_numbers(mark).all():
+        if column.decimal is None and cells.points_likely_divide:
+            raise ask_mark(column, mark)
         return Styled(NumberStyle(mark), cells.plain(mark))
     found = styled(cells.written, column.decimal)
     if found is not None and found.open is not None:
