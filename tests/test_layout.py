@@ -37,6 +37,7 @@ def same(table, expected):
             "Lab report 2021;;\n;;\n" + PLAIN,
             "the first 2 lines are no part of the table and skipped: 'Lab report 2021'",
         ),
+        ("Lab\u2028report\n" + PLAIN, "the first line is no part of the table and skipped: 'Lab\\u2028report'"),
         ("Lab report, final\n\n" + PLAIN, "the first line is no part of the table and skipped: 'Lab report, final'"),
         (
             '"Lab\nreport"\nby Dr. X\n' + PLAIN,

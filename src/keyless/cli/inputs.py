@@ -207,6 +207,7 @@ def read_pairs(path: Path | None, tables: Sequence[Table], *, option: str) -> di
         zip(frame["reference_id"], names, frame["row_id"], strict=True), start=2
     ):
         where = f"{option}: {path}, line {line}"
+        name = name if name in pairs else name.removeprefix("'")  # noqa: PLW2901
         if name not in pairs:
             raise InputError(f"{where}: must name one of {', '.join(map(repr, pairs))}; found {name!r}.")
         if not right:

@@ -210,7 +210,7 @@ def command_line(options: Mapping[str, Any]) -> str:
         >>> command_line({"tables": ["clinic.csv", "my lab.csv"], "within": ["site"], "strangers": False, "seed": 0})
         "keyless link clinic.csv 'my lab.csv' --within=site --no-strangers"
     """
-    usual = configuration((), ReadingOptions(), LinkingOptions())
+    usual = configuration((), ReadingOptions(), LinkingOptions(), out_format="same")
     words = ["keyless", "link", *options["tables"]]
     for name, value in options.items():
         if name == "tables" or value is None or value == usual.get(name, False):

@@ -6,6 +6,7 @@ What is sure is skipped, and a note says so. What is not is asked: `skip`, `head
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -69,7 +70,7 @@ def text_top(head: str, separator: str | None, reading: Reading) -> Top:
         separator: between cells, where it is known.
         reading: lines to skip and lines of names, where they are known.
     """
-    lines = head.splitlines(keepends=True)[: 10 * HEAD]
+    lines = list(islice(io.StringIO(head, newline=""), 10 * HEAD))
     given = reading.count("skip")
     kept = lines if given is None else lines[given:]
     mark = _separator(kept) if separator is None else separator
