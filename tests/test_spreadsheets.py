@@ -287,3 +287,29 @@ def test_two_tables_of_one_database(tmp_path):
     quoted = write_sqlite(tmp_path / "odd.db", **{'say "hi"': rows})
     assert read_table(f'{quoted}::say "hi"', name="odd").block.shape == (6, 1)
     assert refusal(f"{path}::lab", max_memory=10).startswith("study.db::lab: must fit in memory")
+
+
+def test_what_unpacks_to_more_than_fits_is_refused(tmp_path):
+    path = tmp_path / "bomb.xlsx"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/worksheets/sheet1.xml", b" " * 10**7)
+    assert path.stat().st_size < 10**5
+    assert refusal(path, max_memory=10**6).startswith(
+        "bomb.xlsx: must fit in memory; a spreadsheet of 10 MB, unpacked, needs about 30 MB"
+    )
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
+    with h5py.File(tmp_path / "bomb.h5ad", "w") as file:
+        file.create_dataset("X", shape=(10**5, 10**4), dtype="f8", chunks=(1000, 1000), compression="gzip")
+    assert refusal(tmp_path / "bomb.h5ad", max_memory=10**6).startswith(
+        "bomb.h5ad: must fit in memory; an AnnData of 8 GB needs about 16 GB"
+    )
+
+
+def test_views_are_not_run(tmp_path):
+    path = tmp_path / "endless.db"
+    connection = sqlite3.connect(path)
+    connection.execute(
+        "CREATE VIEW lab AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
+    )
+    connection.close()
+    assert refusal(f"{path}::lab") == "endless.db::lab: must have a table; it is an empty database."

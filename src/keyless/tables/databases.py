@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,9 @@ from keyless.tables.spreadsheets import as_text, is_number
 
 __all__ = ["is_sqlite", "read_duckdb", "read_sqlite"]
 
+_CLOSED: dict[str, Any] = dict.fromkeys(
+    ("enable_external_access", "autoinstall_known_extensions", "autoload_known_extensions"), "false"
+)
 _BYTES_PER_CELL = 150
 """Memory that one value takes as a Python object and as text."""
 
@@ -44,8 +46,9 @@ def read_sqlite(place: Place, reading: Reading) -> Text:
         reading: limits.
     """
     with _sqlite(place) as connection:
+        # Tables and no views: those may compute for ever.
         found = connection.execute(
-            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%' ORDER BY name"
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
         )
         table = _quoted(_chosen(place, [str(name) for (name,) in found]))
         (rows,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
@@ -70,6 +73,7 @@ def _sqlite(place: Place) -> Iterator[sqlite3.Connection]:
     try:
         # Read only: a database that is not there is not made, and one that is there is not changed.
         connection = sqlite3.connect(f"file:{quote(str(place.path.absolute()))}?mode=ro", uri=True)
+        connection.execute("PRAGMA trusted_schema = OFF")
         yield connection
     except sqlite3.Error as error:
         raise InputError(f"{place.where}: must be a database of SQLite or DuckDB; {error}.") from error
@@ -90,14 +94,11 @@ def read_duckdb(place: Place, reading: Reading) -> pd.DataFrame:
     except ImportError as error:
         raise missing_extra(place.where, "databases of DuckDB", "duckdb") from error
     try:
-        # Views may name other files: they are not followed.
-        with (
-            duckdb.connect(str(place.path), read_only=True, config={"enable_external_access": "false"}) as connection,
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")
+        # Nothing outside the file is read, and nothing is fetched.
+        with duckdb.connect(str(place.path), read_only=True, config=_CLOSED) as connection:
             known = connection.sql(
-                "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' ORDER BY table_name"
+                "SELECT table_name FROM information_schema.tables "
+                "WHERE table_schema = 'main' AND table_type = 'BASE TABLE' ORDER BY table_name"
             ).fetchall()
             table = _quoted(_chosen(place, [str(name) for (name,) in known]))
             ((rows,),) = connection.sql(f"SELECT count(*) FROM {table}").fetchall()

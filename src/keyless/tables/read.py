@@ -120,7 +120,7 @@ def _read(table: Any, name: str, reading: Reading) -> Table:
         return replace(table, block=replace(table.block, name=name))
     source = str(table) if isinstance(table, str | Path) else None
     if isinstance(table, str | Path) and place_of(table).kind == "anndata":
-        table = read_h5ad(place_of(table))
+        table = read_h5ad(place_of(table), reading)
     if isinstance(table, str | Path):
         read = _read_path(table, name, reading)
     elif is_anndata(table):
@@ -306,7 +306,7 @@ def read_like(rows: Any, *, like: Table, reading: Reading | None = None) -> Tabl
     """
     reading = (Reading() if reading is None else reading).of(like.name)
     if isinstance(rows, str | Path) and place_of(rows).kind == "anndata":
-        rows = read_h5ad(place_of(rows))
+        rows = read_h5ad(place_of(rows), reading)
     if isinstance(rows, str | Path):
         given: _Given | None = (
             _read_file(open_file(rows, max_memory=reading.max_memory), rows, reading)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import zipfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from keyless.errors import InputError
 from keyless.tables.dialect import Dialect
 from keyless.tables.files import Text, check_names
 from keyless.tables.layout import HEAD, find_body, find_top
-from keyless.tables.memory import check_memory
+from keyless.tables.memory import check_memory, in_words
 from keyless.tables.places import Place, missing_extra
 from keyless.tables.reading import Reading, shown
 
@@ -34,6 +35,7 @@ def read_sheet(place: Place, reading: Reading) -> Text:
         import python_calamine  # noqa: PLC0415 — an extra
     except ImportError as error:
         raise missing_extra(place.where, "spreadsheets", "excel") from error
+    _check_unpacked(place, reading)
     try:
         book = python_calamine.CalamineWorkbook.from_path(str(place.path))
         sheet = _sheet(book, place)
@@ -48,6 +50,17 @@ def read_sheet(place: Place, reading: Reading) -> Text:
     if not values:
         raise InputError(f"{place.where}: must be a table with column names in the first row; the sheet is empty.")
     return _text(values, merged, place, reading)
+
+
+def _check_unpacked(place: Place, reading: Reading) -> None:
+    """Refuse a small file that unpacks to more than fits."""
+    try:
+        with zipfile.ZipFile(place.path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError):
+        return  # the older format is no archive, and the reader says what is wrong with others
+    what = f"a spreadsheet of {in_words(size)}, unpacked,"
+    check_memory(3 * size, max_memory=reading.max_memory, where=place.where, what=what)
 
 
 def _sheet(book: Any, place: Place) -> Any:
