@@ -15,7 +15,8 @@ import keyless
 from keyless import runs
 from keyless.cli import inputs
 from keyless.report.filled import fill_sample, filled_entries
-from keyless.runs.dialect import check_format, dialect_of
+from keyless.runs.dialect import check_format, dialect_of, in_marks
+from keyless.tables import Dialect, read_table
 
 ROWS = 40
 NAMES = ("Größe", "cost", "share", "balance")
@@ -206,6 +207,17 @@ def test_two_dialects_meet_in_that_of_the_reference(linked_by_hand, tmp_path):
         check_numbers(joined, none, numbers(seed), ",", prefix=f"{table}.")
     own = cells_of(tmp_path / "run" / "completed" / "lab.csv", ",", "utf-8-sig")
     check_numbers(own, none, numbers(2), ".")
+
+
+def test_whole_numbers_stay_the_text_they_were(tmp_path):
+    path = tmp_path / "lab.csv"
+    path.write_text("a;b;c\n+5;0,5;1,234.5\n007;1,5;-7\n-3;2,25;12\n", encoding="utf-8")
+    table = read_table(path, name="lab")
+    assert table.dialect == Dialect(separator=";", decimal=",")
+    frame = in_marks(table.native, ",", [table])
+    assert frame.to_numpy().tolist() == [["+5", "0,5", "1.234,5"], ["007", "1,5", "-7"], ["-3", "2,25", "12"]]
+    frame = in_marks(table.native, ".", [table])
+    assert frame.to_numpy().tolist() == [["+5", "0.5", "1,234.5"], ["007", "1.5", "-7"], ["-3", "2.25", "12"]]
 
 
 def test_signs_that_an_encoding_lacks_go_to_utf_8(linked_by_hand, tmp_path):

@@ -179,8 +179,14 @@ def in_marks(frame: pd.DataFrame, decimal: str, tables: Sequence[Table] = ()) ->
             if style.decimal != decimal:
                 thousands = other if style.thousands == decimal else style.thousands
                 changed = replace(style, decimal=decimal, thousands=thousands)
+                marks = [mark for mark in (style.decimal, style.thousands) if mark]
+                # Whole numbers stay the very text they were.
+                marked = [isinstance(text, str) and any(mark in text for mark in marks) for text in column]
                 plain = style.plain(column)
-                texts = [t if p is None else changed.written([p])[0] for t, p in zip(column, plain, strict=True)]
+                texts = [
+                    changed.written([number])[0] if with_mark and number is not None else text
+                    for text, number, with_mark in zip(column, plain, marked, strict=True)
+                ]
                 made.isetitem(place, np.array(texts, dtype=object))
         elif decimal != "." and (pd.api.types.is_float_dtype(column.dtype) or column.dtype == object):
             written = column.astype(object).map(_with_comma, na_action="ignore")
