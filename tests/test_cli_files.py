@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pytest
 
@@ -317,7 +318,7 @@ def test_fill_keeps_what_is_there_exactly(tmp_path, monkeypatch, capsys):
     out, err = capsys.readouterr()
     header, *rows = csv.reader(io.StringIO(out))
     assert header[-1] == "who"
-    assert {row[-1] for row in rows} == {"=me"}
+    assert {row[-1] for row in rows} == {"'=me"}
     found = np.array([row[:-1] for row in rows])
     assert (found[~gaps] == np.array(cells)[~gaps]).all()
     assert np.abs(found[gaps].astype(float) - truth[gaps]).mean() < 0.1 * truth.std()
@@ -326,9 +327,23 @@ def test_fill_keeps_what_is_there_exactly(tmp_path, monkeypatch, capsys):
     assert Path("filled.csv").read_text(encoding="utf-8") == out
     assert exit_code("fill", "ratings.csv", "--out", "filled.parquet", "--rank", "2", "--penalty", "0.1") == 0
     assert pd.read_parquet("filled.parquet")["film 0"].dtype == np.float64
-    assert exit_code("fill", "ratings.csv", "--spreadsheet-safe") == 0
-    assert "'=me" in capsys.readouterr().out
-    assert "must end in .csv or .parquet" in refused(capsys, "fill", "ratings.csv", "--out", "filled.doc")
+    capsys.readouterr()
+    assert exit_code("fill", "ratings.csv", "--raw-cells") == 0
+    assert capsys.readouterr().out == out.replace("'=me", "=me")
+    assert exit_code("fill", "ratings.csv", "--out-format", "tsv") == 0
+    assert capsys.readouterr().out == out.replace(",", "\t")
+    assert exit_code("fill", "ratings.csv", "--out", "filled.xlsx") == 0
+    sheet = openpyxl.load_workbook("filled.xlsx").active
+    assert [float(row[0].value) for row in list(sheet.iter_rows())[1:]] == [float(row[0]) for row in rows]
+    assert exit_code("fill", "filled.xlsx", "--out", "again.tsv") == 0
+    assert Path("again.tsv").read_text(encoding="utf-8").startswith("film 0\tfilm 1\t")
+    capsys.readouterr()
+    assert "must end in .csv; found x.tsv" in refused(
+        capsys, "fill", "ratings.csv", "--out", "x.tsv", "--out-format", "csv"
+    )
+    assert "must end in .csv or .tsv or .xlsx or .parquet" in refused(
+        capsys, "fill", "ratings.csv", "--out", "filled.doc"
+    )
     assert "must not be an input" in refused(capsys, "fill", "ratings.csv", "--out", "ratings.csv")
     assert "--rank: must be at most 8" in refused(capsys, "fill", "ratings.csv", "--rank", "9")
 
@@ -444,15 +459,15 @@ def test_awkward_file_names(made, tmp_path, monkeypatch, capsys, name):
     (table,) = record["tables"].keys() - {"clinic"}
     assert Path("run", record["tables"][table]["completed"]).resolve().parent == Path("run/completed").resolve()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["clinic.csv", f"{name}.csv", "run"])
-    assert {row["table"] for row in records(Path("run/matches.csv"))} == {table}
+    assert {row["table"] for row in records(Path("run/matches.csv"))} == {runs.spreadsheet_safe(table)}
 
 
 @pytest.mark.usefixtures("folder")
-def test_formulas_are_exact_or_made_safe():
+def test_formulas_are_made_safe_or_exact():
     frame = pd.read_csv("lab.csv", dtype=str, keep_default_na=False)
     frame["patient_id"] = "=" + frame["patient_id"]
     frame.to_csv("lab.csv", index=False)
-    for arguments, sign in (([], "="), (["--spreadsheet-safe"], "'=")):
+    for arguments, sign in (([], "'="), (["--raw-cells"], "=")):
         assert exit_code("link", "clinic.csv", "lab.csv", "--id", "patient_id", "--out", "run", *arguments) == 0
         ids = pd.read_csv("run/matches.csv", dtype=str)["row_id"]
         assert ids.str.startswith(f"{sign}l").all()
@@ -635,6 +650,10 @@ def test_a_killed_run_is_resumed(folder, capsys):
     assert child(folder, *arguments, before=KILLED).returncode == 9
     assert not (folder / "new").exists()
     assert any((folder / "new.unfinished" / "checkpoint").iterdir())
+    again = child(folder, *arguments, before=KILLED.replace('"chance"', '"tables"'))
+    assert (
+        "keyless: an earlier run was not finished, and new.unfinished has its finished stages; --resume" in again.stderr
+    )
     line = refused(capsys, *arguments, "--resume", "--seed", "1")
     assert "--seed: must be what it was when the run began, 0; found 1" in line
     before = (folder / "clinic.csv").read_bytes()

@@ -145,7 +145,7 @@ def _entries(series: Any, use: ColumnUse, numbers: FloatArray) -> list[Any]:
     if coding.text:
         if coding.form is not None:
             return list(written_dates(numbers, coding.form))
-        return written_numbers(numbers, decimals=coding.decimals, decimal=coding.decimal, width=coding.width)
+        return written_numbers(numbers, decimals=coding.decimals, style=coding.style, width=coding.width)
     if coding.form is not None:
         moments = _rounded(numbers, coding)
         if series.dtype == nw.Date:
