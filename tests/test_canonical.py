@@ -154,8 +154,6 @@ def test_sums_of_parts_add_up_and_are_taken_off_again(rng):
     for sums, expected in (((first + second), both), ((both - first), second)):
         for found, part in zip(vars(sums).values(), vars(expected).values(), strict=True):
             np.testing.assert_allclose(found, part, atol=1e-12)
-    assert both.is_finite
-    assert not PairSums(*[np.nan if k == 0 else part for k, part in enumerate(vars(both).values())]).is_finite
 
 
 def test_partners_in_order_and_leading_factors(rng):

@@ -189,6 +189,8 @@ def test_unrelated_tables_end_with_3(tmp_path, monkeypatch, capsys, rng):
     err = capsys.readouterr().err
     assert "clinic and lab: unlinkable, no clearer than chance" in err
     assert "chance reaches" in err
+    assert "--known-pairs pairs.csv" in err
+    assert "expected right" not in err
     assert json.loads(Path("run/run.json").read_text())["verdict"] == "unlinkable"
     found = runs.read_run("run").links
     monkeypatch.setattr(linker, "link", lambda *_args, **_options: found)
@@ -204,7 +206,8 @@ def test_check_says_it_in_words_and_json(folder, capsys):
     evidence = links.evidence
     assert f"carry {evidence.score:.1f} nats a row; chance reaches {max(evidence.null_scores):.1f}" in out
     assert f"telling 40 rows apart takes {evidence.needed:.1f}" in out
-    assert f"{round(40 * evidence.sharpness)} of 40 rows can be told apart" in out
+    assert f"40 rows are matched, {links.found['lab'].probability.sum():.0f} of them expected right" in out
+    assert f"{round(40 * evidence.sharpness)} of them can be told from all others" in out
     assert exit_code("check", "clinic.csv", "lab.csv", "--id", "patient_id", "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert said["tables"]["lab"]["score"] == evidence.score

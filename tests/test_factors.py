@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keyless.errors import InputError
-from keyless.model.factors import Factors, diffusion_factors, principal_factors, standardise, whitened
+from keyless.model.factors import principal_factors, standardise, whitened
 
 
 def assert_whitened(scores):
@@ -74,7 +74,6 @@ def test_a_table_in_which_nothing_varies_has_one_factor_of_zeros(n_rows):
     factors = principal_factors(np.full((n_rows, 2), 5.0))
     np.testing.assert_array_equal(factors.scores, np.zeros((n_rows, 1)))
     assert np.all(np.isfinite(factors.weighted(rank=3, weight=1.5)))
-    assert np.all(np.isfinite(diffusion_factors(factors).scores))
 
 
 def test_weighting_keeps_the_mean_variance_at_one(table):
@@ -84,36 +83,28 @@ def test_weighting_keeps_the_mean_variance_at_one(table):
     np.testing.assert_allclose(points.std(axis=0) / points.std(axis=0)[0], (strengths / strengths[0]) ** 1.5)
 
 
-def test_truncation_keeps_the_strongest(table):
-    factors = principal_factors(table).truncated(3)
-    assert factors.rank == 3
-    assert factors.signal_rank == 3
-    assert factors.compact.dtype == np.float32
+def test_leading_columns_come_first_and_the_rest_is_what_they_leave(table):
+    chosen = [4, 1]
+    factors = principal_factors(table, leading=chosen)
+    assert_whitened(factors.scores)
+    # The first two factors span the two columns.
+    columns = standardise(table[:, chosen])
+    left = columns - factors.scores[:, :2] @ (factors.scores[:, :2].T @ columns) / len(table)
+    assert np.abs(left).max() < 0.05 * np.abs(columns).max()
+    assert np.isclose(abs(np.corrcoef(factors.scores[:, 0], table[:, 4])[0, 1]), 1, atol=0.01)
+    # All factors together span what those of the whole table do.
+    whole = principal_factors(table, max_rank=len(table))
+    both = principal_factors(table, max_rank=len(table), leading=chosen)
+    assert both.rank == whole.rank
+    spanned = both.scores @ (both.scores.T @ whole.scores) / len(table)
+    np.testing.assert_allclose(spanned, whole.scores, atol=1e-6)
 
 
-def test_diffusion_factors_are_whitened_and_do_not_see_rotations(table, rng):
-    factors = principal_factors(table)
-    curved = diffusion_factors(factors)
-    assert curved.rank == 16
-    assert_whitened(curved.scores)
-    rotation = np.linalg.qr(rng.normal(size=(5, 5)))[0]
-    flat = Factors(factors.scores[:, :5], np.ones(5))
-    turned = Factors(factors.scores[:, :5] @ rotation, np.ones(5))
-    np.testing.assert_allclose(
-        diffusion_factors(turned).scores[:, :3], diffusion_factors(flat).scores[:, :3], atol=1e-6
-    )
-
-
-def test_the_first_diffusion_factor_tells_groups_apart(rng):
-    centres = np.repeat([[0.0, 0.0], [9.0, 9.0]], 30, axis=0)
-    curved = diffusion_factors(principal_factors(centres + rng.normal(size=(60, 2))))
-    first = curved.scores[:, 0]
-    assert max(first[:30].max() < first[30:].min(), first[30:].max() < first[:30].min())
-
-
-def test_diffusion_survives_copies_of_rows(rng):
-    table = np.repeat(rng.normal(size=(6, 4)), 15, axis=0)
-    assert np.all(np.isfinite(diffusion_factors(principal_factors(table)).scores))
+def test_leading_columns_that_say_the_same_count_once(table):
+    doubled = np.column_stack([table, 2 * table[:, 0] + 1])
+    factors = principal_factors(doubled, leading=[0, doubled.shape[1] - 1])
+    assert_whitened(factors.scores)
+    assert factors.rank == principal_factors(table).rank
 
 
 def test_whitened_keeps_the_first_column(rng):

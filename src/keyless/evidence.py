@@ -76,7 +76,8 @@ class Evidence:
         score: information that the matches carry, in nats per row that could be matched.
         null_scores: the scores the search reaches where there is nothing to find.
         needed: nats per row that it takes to single out a row, the logarithm of how many there are to choose from.
-        sharpness: share of rows whose best partner, by models that never saw them, is their match.
+        sharpness: share of matched rows that are the first choice of their partner by models that never saw them,
+            averaged over both directions.
         agreement: how many candidates of the search found this correspondence, or scored as high.
         mirrored: information of the best mirror image of the correspondence, as a share of its own. Near 1, rows come
             in mirror images and nothing in the numbers tells them apart; a few known pairs do. 0 where not looked at.
@@ -94,6 +95,11 @@ class Evidence:
     mirrored: float = 0.0
     doubt: Doubt = "map"
     belief: float = 0.0
+
+    @property
+    def believed(self) -> bool:
+        """Whether the map is believed; then probabilities of matches are those that were shown to hold."""
+        return self.verdict == "linked" or self.doubt == "rows"
 
     @property
     def excess(self) -> float:
@@ -117,7 +123,8 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
     Args:
         link: the correspondence.
         limits: which pairs might be matched.
-        known: whether the caller knows some pairs, which settles what mirror images leave open.
+        known: whether the caller knows some pairs, or columns that both have; they settle what mirror images leave
+            open.
     """
     matching = link.form.matching
     rows = np.flatnonzero(link.permutation >= 0)

@@ -285,8 +285,7 @@ class Links(Views):
         for name, link in self.found.items():
             matched = int((link.permutation >= 0).sum())
             line = f"  {name}: {link.evidence.verdict}; {matched} of {len(link.permutation)} rows matched"
-            if link.evidence.verdict != "unlinkable":
-                # Probabilities are given that there is a link.
+            if link.evidence.believed:
                 line += f", {link.probability[link.permutation >= 0].sum():.0f} expected right"
             lines.append(line)
         return "\n".join(lines)

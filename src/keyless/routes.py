@@ -85,7 +85,7 @@ class Route:
     @property
     def believed(self) -> bool:
         """Whether the map of every table is believed, though rows may be too alike to be told apart."""
-        return all(found.evidence.doubt in ("none", "rows") for found in self.found)
+        return all(found.evidence.believed for found in self.found)
 
 
 def canonical_correlations(first: FloatArray, second: FloatArray, *, rank: int) -> FloatArray:

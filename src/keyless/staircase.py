@@ -260,8 +260,7 @@ class Staircase:
         return self.kept.stage(
             f"many-rows{number}",
             lambda: link_many_rows(
-                self.side(0),
-                self.side(number),
+                *self.sides(number),
                 limits=self.limits_with(number),
                 every_row=None if self.settings.strangers is None else not self.settings.strangers,
                 repeats=self.repeats,
@@ -307,16 +306,20 @@ class Staircase:
             deadline=self.deadline if deadline is None else deadline,
         )
 
-    def side(self, number: int) -> Side:
+    def sides(self, number: int) -> tuple[Side, Side]:
+        """Return the reference and another table as the engine sees them, columns that both have first."""
+        shared = shared_pairs(self.given, self.settings.shared).get((0, number), [])
+        return self.side(0, [left for left, _ in shared]), self.side(number, [right for _, right in shared])
+
+    def side(self, number: int, leading: Sequence[int]) -> Side:
         """Return one table as the engine sees it."""
         table = self.tables[number]
-        kind = self.settings.scales
-        rank = MAX_RANK if self.settings.rank is None else self.settings.rank
+        values, mask, kind = table.block.values, table.block.mask, self.settings.scales
         if isinstance(kind, Mapping):
             # Columns whose scales are given are put on them beforehand.
-            scores, mask = self.scores[number]
-            return Side(scores, mask, scales="identity", max_rank=rank, name=table.name)
-        return Side(table.block.values, table.block.mask, scales=kind, max_rank=rank, name=table.name)
+            (values, mask), kind = self.scores[number], "identity"
+        rank = MAX_RANK if self.settings.rank is None else self.settings.rank
+        return Side(values, mask, scales=kind, max_rank=rank, leading=leading, name=table.name)
 
     def pair(self, number: int) -> PairLink:
         """Search one table and the reference for canonical pairs, and compare what was found with chance."""
@@ -324,8 +327,7 @@ class Staircase:
         found = self.kept.stage(
             f"pair{number}",
             lambda: find_pair(
-                self.side(0),
-                self.side(number),
+                *self.sides(number),
                 limits=limits,
                 starts=self.couplings.get((0, number), []),
                 every_row=None if self.settings.strangers is None else not self.settings.strangers,
@@ -340,6 +342,7 @@ class Staircase:
             lambda: compared(
                 found,
                 limits=limits,
+                starts=self.couplings.get((0, number), []),
                 repeats=self.repeats,
                 seed=self.seed,
                 callback=self.report,
@@ -447,7 +450,9 @@ class Staircase:
         found, starts = [], []
         for number, pair in enumerate(pairs, start=1):
             limits = self.limits_with(number)
-            evidence = judge_pair(pair, limits=limits, known=bool(self.constraints.known))
+            # Columns that both tables have tell a correspondence from its mirror images, as known pairs do.
+            told = bool(self.constraints.known) or (0, number) in shared_pairs(self.given, self.settings.shared)
+            evidence = judge_pair(pair, limits=limits, known=told)
             coupling = pair.pairs
             if isinstance(coupling, sparse.csr_array) and not self.large:
                 coupling = coupling.toarray()

@@ -166,7 +166,7 @@ class Views(ABC):
         lines = []
         for name, link in self.found.items():
             matched = link.permutation >= 0
-            right = "–" if link.evidence.verdict == "unlinkable" else f"{np.nansum(link.probability[matched]):,.0f}"
+            right = f"{np.nansum(link.probability[matched]):,.0f}" if link.evidence.believed else "–"
             chance = f"{max(link.evidence.null_scores):.1f}" if link.evidence.null_scores else "not measured"
             cells = (f"{matched.sum():,} of {matched.size:,}", right, f"{link.evidence.score:.1f}", chance)
             lines.append(

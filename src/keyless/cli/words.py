@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from keyless.cli.app import DONE, NOT_LINKED, one_line, write_out
@@ -17,6 +18,12 @@ _MEANING = {
     "uncertain": "there may be a link, but not one to rely on",
     "unlinkable": "no clearer than chance; these tables cannot be linked by what they hold",
 }
+
+_MIRRORED = 0.85
+"""Share of its information from which a mirror image is named as the reason of the doubt; as in the verdict."""
+
+_AMBIGUOUS = "how the tables belong together is known, but many rows are too alike to be told apart"
+"""What `uncertain` means where the map is believed."""
 
 
 def exit_code(links: Links) -> int:
@@ -39,31 +46,52 @@ def verdict_lines(links: Links, *, interrupted: bool = False) -> list[str]:
     for name, found in links.found.items():
         evidence, rows = found.evidence, min(found.coupling.shape)
         chance = max(evidence.null_scores, default=None)
+        meaning = _AMBIGUOUS if evidence.doubt == "rows" else _MEANING[evidence.verdict]
         lines += [
-            f"{one_line(links.reference)} and {one_line(name)}: {evidence.verdict}, {_MEANING[evidence.verdict]}.",
+            f"{one_line(links.reference)} and {one_line(name)}: {evidence.verdict}, {meaning}.",
             f"  The matches carry {evidence.score:.1f} nats a row; "
             + ("chance was not measured" if chance is None else f"chance reaches {chance:.1f}")
             + f", and telling {rows} rows apart takes {evidence.needed:.1f}.",
-            f"  {told_apart(links, name)} of {rows} rows can be told apart.",
         ]
-        if evidence.verdict != "unlinkable":
-            # Probabilities are given that there is a link.
+        if not evidence.believed:
+            lines += [f"  {line}" for line in _next_steps(links, name)]
+        else:
             matched = int((found.permutation >= 0).sum())
-            lines[-1] += f" {matched} are matched, {expected_right(links, name):.0f} of them expected right."
+            lines.append(
+                f"  {matched} rows are matched, {expected_right(links, name):.0f} of them expected right; "
+                f"{told_apart(links, name)} of them can be told from all others."
+            )
     if not (links.status.converged or interrupted):
         lines.append(f"The search did not settle: {links.status}")
     return lines
 
 
+def _next_steps(links: Links, name: str) -> list[str]:
+    """Return what would help where it is in doubt whether there is a link at all."""
+    found = links.found[name]
+    evidence, candidates = found.evidence, found.coupling.shape[1]
+    left = max(candidates * math.exp(-max(evidence.score - max(evidence.null_scores, default=0.0), 0.0)), 1.0)
+    told = f"Beyond chance, the numbers leave about {left:,.0f} of {candidates:,} candidates for a row"
+    if evidence.mirrored > _MIRRORED:
+        told = "A mirror image of this answer fits nearly as well"
+    return [
+        f"{told}. What would help:",
+        "- a few pairs that you know for sure: --known-pairs pairs.csv (about ten are enough to begin with);",
+        "- a column that partners agree in, such as a site or a day: --within NAME;",
+        "- a column that both tables measure under two names: --shared NAME=NAME;",
+        "- more columns about the same things in both tables, or more rows.",
+    ]
+
+
 def told_apart(links: Links, name: str) -> int:
-    """Return how many rows of a table have their match as first choice, by models that never saw them.
+    """Return how many matched rows have their match as first choice, by models that never saw them.
 
     Args:
         links: the result.
         name: the table.
     """
     found = links.found[name]
-    return round(float(found.evidence.sharpness * min(found.coupling.shape)))
+    return round(float(found.evidence.sharpness) * int((found.permutation >= 0).sum()))
 
 
 def expected_right(links: Links, name: str) -> float:

@@ -7,7 +7,7 @@ between them is chance. If the link is wrong, the left rows of H and their own s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,6 +94,7 @@ def crossings(
     limits: Limits,
     repeats: int,
     seed: int,
+    starts: Sequence[tuple[str, FloatArray]] = (),
     deadline: Deadline | None = None,
     callback: Callback | None = None,
 ) -> list[Crossing]:
@@ -105,6 +106,7 @@ def crossings(
         limits: which pairs may be matched.
         repeats: how many comparisons are made at the most; fewer where the first is clear.
         seed: of the splits.
+        starts: named couplings that the search for the link began with; so do the searches that tell chance.
         deadline: after which no further comparison begins.
         callback: called after each, with stage `"chance"` and the nats that chance reached.
     """
@@ -112,7 +114,7 @@ def crossings(
     rng = np.random.default_rng([seed, 5])
     matched = np.flatnonzero(permutation >= 0)
     few = len(matched) < _FEWEST_PAIRS or limits.groups is not None
-    compared = _shuffled(form, limits, rng) if few else _halved(form, permutation, rng)
+    compared = _shuffled(form, limits, rng) if few else _halved(form, permutation, rng, starts)
     for _ in range(repeats):
         if is_late(deadline):
             break
@@ -124,7 +126,9 @@ def crossings(
     return found
 
 
-def _halved(form: Form, permutation: IntArray, rng: np.random.Generator) -> Iterator[Crossing]:
+def _halved(
+    form: Form, permutation: IntArray, rng: np.random.Generator, starts: Sequence[tuple[str, FloatArray]]
+) -> Iterator[Crossing]:
     """Yield comparisons of random halves of the matched rows, each with itself and with the other."""
     rows = np.flatnonzero(permutation >= 0)
     while True:
@@ -132,14 +136,16 @@ def _halved(form: Form, permutation: IntArray, rng: np.random.Generator) -> Iter
         half = len(chosen) // 2
         own, other = np.sort(chosen[:half]), np.sort(chosen[half : 2 * half])
         left = _some(form.left, own)
-        right, crossed = (_some(form.right, np.sort(permutation[part])) for part in (own, other))
+        columns = [np.sort(permutation[part]) for part in (own, other)]
+        right, crossed = (_some(form.right, part) for part in columns)
+        begun = [[(name, coupling[np.ix_(own, part)]) for name, coupling in starts] for part in columns]
         place = np.argsort(np.argsort(permutation[own]))
         pairs = np.zeros((half, half))
         pairs[np.arange(half), place] = 1.0
         same = Refinement(left.compact, right.compact, limits=Limits((half, half))).run(pairs, rounds=_ROUNDS)
-        found = Crossing(same.identification, _searched(left, crossed).identification)
+        found = Crossing(same.identification, _searched(left, crossed, begun[1]).identification)
         if not found.decided:
-            fresh = _searched(left, right)
+            fresh = _searched(left, right, begun[0])
             found = replace(found, again=float(np.mean(fresh.ratios.argmax(axis=1) == place)))
         yield found
 
@@ -153,8 +159,9 @@ def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[
         yield Crossing(form.matching.identification, chance.identification, halved=False)
 
 
-def _searched(left: Factors, right: Factors) -> Any:
-    return Search(left, right, Limits((len(left.scores), len(right.scores))), spaces=_SPACES).run()
+def _searched(left: Factors, right: Factors, starts: Sequence[tuple[str, FloatArray]]) -> Any:
+    limits = Limits((len(left.scores), len(right.scores)))
+    return Search(left, right, limits, starts=starts, spaces=_SPACES).run()
 
 
 def _some(factors: Factors, rows: IntArray) -> Factors:

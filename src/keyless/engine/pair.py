@@ -146,13 +146,16 @@ def link_pair(
         deadline=deadline,
         callback=callback,
     )
-    return compared(link, limits=limits, repeats=repeats, seed=seed, deadline=deadline, callback=callback)
+    return compared(
+        link, limits=limits, starts=starts, repeats=repeats, seed=seed, deadline=deadline, callback=callback
+    )
 
 
 def compared(
     link: PairLink,
     *,
     limits: Limits | None = None,
+    starts: Sequence[tuple[str, FloatArray]] = (),
     repeats: int = 2,
     seed: int = 0,
     deadline: Deadline | None = None,
@@ -171,6 +174,7 @@ def compared(
             limits=limits.reordered(rows, columns),
             repeats=repeats,
             seed=seed,
+            starts=[(name, coupling[np.ix_(rows, columns)]) for name, coupling in starts],
             deadline=deadline,
             callback=callback,
         )
@@ -197,12 +201,13 @@ def find_pair(
     """
     limits = Limits((len(left), len(right))) if limits is None else limits
     own = limits.reordered(left.order, right.order)
+    begun = [(name, coupling[np.ix_(left.order, right.order)]) for name, coupling in starts]
     with one_thread():
         search = Search(
             left.factors(),
             right.factors(),
             own,
-            starts=[(name, coupling[np.ix_(left.order, right.order)]) for name, coupling in starts],
+            starts=begun,
             spaces=spaces,
             n_jobs=n_jobs,
             deadline=deadline,
@@ -212,7 +217,16 @@ def find_pair(
         permutation, chances, everybody = matched(form.matching.ratios, every_row)
         early: list[Crossing] = []
         if not search.convincing:
-            early = crossings(form, permutation, limits=own, repeats=1, seed=seed, deadline=deadline, callback=callback)
+            early = crossings(
+                form,
+                permutation,
+                limits=own,
+                repeats=1,
+                seed=seed,
+                starts=begun,
+                deadline=deadline,
+                callback=callback,
+            )
         hopeless = bool(early) and early[0].hopeless
         if not hopeless and not is_late(deadline):
             form = best_form(left, right, form, limits=own, deadline=deadline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ class Side:
         mask: True where observed; None: everything is.
         scales: how columns are scaled.
         max_rank: the most factors while a map is sought.
+        leading: columns that are factors of their own, however little of the table they are: those that the other
+            table measures too.
         name: of the table, for messages.
     """
 
@@ -43,6 +46,7 @@ class Side:
         *,
         scales: ScaleName = "auto",
         max_rank: int = MAX_RANK,
+        leading: Sequence[int] = (),
         name: str = "table",
     ) -> None:
         partly = mask is not None
@@ -54,7 +58,7 @@ class Side:
             )
         self.mask: BoolArray = observed
         self.values = np.asarray(as_matrix(np.where(observed, table, 0.0), name=name), dtype=np.float64)
-        self.scales, self.max_rank = scales, max_rank
+        self.scales, self.max_rank, self.leading = scales, max_rank, tuple(leading)
         self._filled: dict[str, FloatArray] = {}
         self._factors: dict[tuple[str, int], Factors] = {}
         self.order: IntArray = self.factors().row_order
@@ -85,8 +89,9 @@ class Side:
             if kind not in self._filled:
                 self._filled[kind] = _filled(scale_table(self.values, self.mask, kind=kind)[0], self.mask)
             if groups is not None:
-                return principal_factors(_without_means(self._filled[kind], groups), max_rank=rank)
-            self._factors[kind, rank] = principal_factors(self._filled[kind], max_rank=rank)
+                within = _without_means(self._filled[kind], groups)
+                return principal_factors(within, max_rank=rank, leading=self.leading)
+            self._factors[kind, rank] = principal_factors(self._filled[kind], max_rank=rank, leading=self.leading)
         return self._factors[kind, rank]
 
 

@@ -102,11 +102,6 @@ class PairSums:
     def __sub__(self, other: PairSums) -> PairSums:
         return PairSums(*(a - b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether all sums are finite numbers."""
-        return all(bool(np.isfinite(part).all()) for part in vars(self).values())
-
     def centred(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the covariances of left, right, and left with right."""
         weight = max(self.weight, 1e-12)

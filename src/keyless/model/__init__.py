@@ -17,7 +17,7 @@ from keyless.model.factor_model import (
     posterior,
     update_columns,
 )
-from keyless.model.factors import Factors, diffusion_factors, principal_factors
+from keyless.model.factors import Factors, principal_factors
 
 __all__ = [
     "ColumnStatistics",
@@ -25,7 +25,6 @@ __all__ = [
     "Factors",
     "Information",
     "column_statistics",
-    "diffusion_factors",
     "drop_unsupported",
     "em_step",
     "fit",

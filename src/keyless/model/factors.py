@@ -1,22 +1,22 @@
-"""Whitened factors of one table: straight (principal components) and curved (a diffusion map).
+"""Whitened factors of one table: its principal components, or given columns before them.
 
-Both start from complete standard scores. Factors have unit variance and are uncorrelated, in falling order of
+They start from complete standard scores. Factors have unit variance and are uncorrelated, in falling order of
 strength; their signs are fixed by the data, so that neither the order nor the signs of the columns matter.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh
 
 from keyless.arrays import as_matrix, check_count
 from keyless.errors import InputError
 
-__all__ = ["Factors", "diffusion_factors", "principal_factors", "standardise"]
+__all__ = ["Factors", "principal_factors", "standardise", "whitened"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -55,10 +55,6 @@ class Factors:
         """Return the factors with rows in another order."""
         return Factors(self.scores[order], self.strengths, self.signal_rank)
 
-    def truncated(self, rank: int) -> Factors:
-        """Return the `rank` strongest factors."""
-        return Factors(self.scores[:, :rank], self.strengths[:rank], min(rank, self.signal_rank))
-
     def weighted(self, *, rank: int, weight: float) -> FloatArray:
         """Return the `rank` strongest factors times strength**weight, with mean variance 1."""
         scale = self.strengths[:rank] ** weight
@@ -75,7 +71,12 @@ def standardise(values: FloatArray) -> FloatArray:
 
 
 def principal_factors(
-    scores: FloatArray, *, max_rank: int = 40, tolerance: float = 1e-3, largest_score: float = 5.0
+    scores: FloatArray,
+    *,
+    max_rank: int = 40,
+    tolerance: float = 1e-3,
+    largest_score: float = 5.0,
+    leading: Sequence[int] = (),
 ) -> Factors:
     """Return the principal components of standard scores, scaled to unit variance.
 
@@ -88,6 +89,7 @@ def principal_factors(
         tolerance: components weaker than this part of the strongest are rounding, or exact dependencies between
             columns, and are dropped.
         largest_score: scores are pulled in to this many standard deviations, so that no outlier owns a factor.
+        leading: columns that become factors of their own, before all others; the components are of what they leave.
 
     Example:
         >>> import numpy as np
@@ -103,6 +105,8 @@ def principal_factors(
     n_rows = scores.shape[0]
     if not table.size:
         return Factors(np.zeros((n_rows, 1)), np.ones(1))
+    if len(leading):
+        return _with_leading(scores, table, leading, max_rank=max_rank, tolerance=tolerance, largest=largest_score)
     left, strengths, _ = np.linalg.svd(table, full_matrices=False)
     present = int(np.sum(strengths > tolerance * strengths[0]))
     rank = max(1, min(max_rank, n_rows // 4, present))
@@ -110,43 +114,24 @@ def principal_factors(
     return Factors(_signed(left[:, :rank]) * np.sqrt(n_rows), strengths[:rank], signal)
 
 
-def diffusion_factors(
-    factors: Factors, *, rank: int = 16, neighbours: int = 10, source_rank: int = 20, weight: float = 1.0
+def _with_leading(
+    scores: FloatArray, table: FloatArray, leading: Sequence[int], *, max_rank: int, tolerance: float, largest: float
 ) -> Factors:
-    """Return diffusion-map coordinates of the cloud of rows, whitened in order of smoothness.
-
-    Curved coordinates follow groups and gradients that two tables share even where their columns are related in a
-    non-linear way. With fewer than 8 rows, or rows that are all alike, the factors come back as they are.
-
-    Args:
-        factors: what distances between rows are measured in.
-        rank: the most coordinates; never more than a quarter of the rows.
-        neighbours: a row's kernel is as wide as its distance to this neighbour; densities are divided out.
-        source_rank: how many of the factors count.
-        weight: factors count by strength**weight.
-    """
-    points = factors.weighted(rank=source_rank, weight=weight)
-    n_rows = len(points)
-    squares = np.sum(points**2, axis=1)
-    distances = np.maximum(squares[:, None] + squares[None, :] - 2 * points @ points.T, 0.0)
-    np.fill_diagonal(distances, 0.0)
-    if n_rows < 8 or distances.max() <= 0:
-        return factors
-    nearest = min(neighbours, n_rows - 1)
-    width = np.sqrt(np.partition(distances, nearest, axis=1)[:, nearest])
-    # Rows with many exact copies would have no width of their own.
-    width = np.maximum(width, 1e-3 * np.sqrt(distances.mean()))
-    kernel = np.exp(-distances / (width[:, None] * width[None, :]))
-    density = kernel.sum(axis=1)
-    kernel /= density[:, None] * density[None, :]
-    degree = np.sqrt(kernel.sum(axis=1))
-    kernel /= degree[:, None] * degree[None, :]
-    rank = max(1, min(rank, n_rows // 4))
-    values, vectors = eigh(kernel, subset_by_index=[n_rows - rank - 1, n_rows - 1])
-    values, vectors = values[::-1], vectors[:, ::-1]
-    level = vectors[:, :1]
-    coordinates = vectors[:, 1:] / np.where(np.abs(level) > 1e-12, level, 1e-12)
-    return Factors(whitened(coordinates), np.maximum(values[1:], 1e-6))
+    """Return given columns as the first factors, and the principal components of what they leave of the table."""
+    chosen = standardise(np.clip(standardise(scores[:, list(leading)]), -largest, largest))
+    basis, sizes, _ = np.linalg.svd(chosen, full_matrices=False)
+    # Of columns that say the same only one counts.
+    count = int(np.sum(sizes > tolerance * sizes[0])) if sizes.size else 0
+    basis = _signed(np.linalg.qr(chosen)[0] if count == chosen.shape[1] else basis[:, :count])[:, :max_rank]
+    left, strengths, _ = np.linalg.svd(table - basis @ (basis.T @ table), full_matrices=False)
+    present = int(np.sum(strengths > tolerance * strengths[0])) if strengths.size else 0
+    rank = max(0, min(max_rank, len(scores) // 4) - basis.shape[1])
+    rest = _signed(left[:, : min(rank, present)])
+    strongest = strengths[0] if rest.shape[1] else 1.0
+    return Factors(
+        np.hstack([basis, rest]) * np.sqrt(len(scores)),
+        np.concatenate([np.full(basis.shape[1], strongest), strengths[: rest.shape[1]]]),
+    )
 
 
 def whitened(columns: FloatArray) -> FloatArray:
