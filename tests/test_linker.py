@@ -401,7 +401,7 @@ def test_which_entries_are_missing_may_count():
     assert (order[links.permutations["table1"]] == np.arange(60)).mean() > 0.9
     assert links.completed["reference"].shape == (60, 14)
     assert links.standard_errors["table1"].shape == (60, 12)
-    assert links.joined().shape == (60, 26)
+    assert links.joined().shape == (60, 28)
     placed = links.place(right[:2], table="table1", candidates=1)
     assert placed["reference_id"].tolist() == order[:2].tolist()
     assert len(links.place(np.where(np.isnan(right[:2]), 0.0, right[:2]), table="table1", candidates=1)) == 2
@@ -450,7 +450,7 @@ def test_tiny_tables_have_an_answer_but_prove_nothing(rows, route):
         assert sorted(links.permutations["table1"][links.permutations["table1"] >= 0]) == list(range(rows))
         assert links.evidence.verdict != "linked"
         assert len(links.matches) == rows
-        assert np.isfinite(links.joined().to_numpy()).all()
+        assert np.isfinite(links.joined().to_numpy(dtype=float)).all()
 
 
 @pytest.mark.parametrize("route", ROUTES)

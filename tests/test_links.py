@@ -298,27 +298,35 @@ def test_standard_errors_are_calibrated(scale):
 def test_joined_is_all_columns_side_by_side(data, found):
     joined = found.joined()
     assert isinstance(joined, pd.DataFrame)
-    assert joined.shape == (50, 30)
-    assert list(joined.columns) == [f"{name}_{k}" for name, table in data.tables.items() for k in range(table.shape[1])]
-    np.testing.assert_array_equal(joined.to_numpy(), np.hstack(list(found.completed.values())))
+    extra = [f"{name}_{what}" for name in ("table1", "table2") for what in ("id", "probability")]
+    numbers = joined.drop(columns=extra)
+    assert list(numbers) == [f"{name}_{k}" for name, table in data.tables.items() for k in range(table.shape[1])]
+    np.testing.assert_array_equal(numbers.to_numpy(), np.hstack(list(found.completed.values())))
+    for name, permutation in found.permutations.items():
+        assert joined[f"{name}_id"].tolist() == permutation.tolist()
+        np.testing.assert_array_equal(joined[f"{name}_probability"], found.found[name].probability)
     assert joined.index.tolist() == list(range(50))
 
 
 def test_joined_says_whose_column_it_is_where_a_name_occurs_twice(framed):
     clinic, _, truth, links = framed
     joined = links.joined()
-    assert joined.shape == (50, 12 + 11)
+    assert joined.shape == (50, 12 + 2 + 11)
     assert list(joined.columns)[:2] == ["clinic.value", "c1"]
-    assert list(joined.columns)[12:16] == ["lab.value", "l1", "l2", "tube"]
+    assert list(joined.columns)[12:18] == ["lab_id", "lab_probability", "lab.value", "l1", "l2", "tube"]
     pd.testing.assert_index_equal(joined.index, clinic.index)
-    np.testing.assert_array_equal(joined["lab.value"], links.completed["lab"]["value"])
+    # Nothing is made up for rows without a partner.
+    expected = links.completed["lab"]["value"].where(truth >= 0)
+    pd.testing.assert_series_equal(joined["lab.value"], expected, check_names=False)
+    everyone = links.joined(fill="all")["lab.value"]
+    pd.testing.assert_series_equal(everyone, links.completed["lab"]["value"], check_names=False)
     np.testing.assert_array_equal(joined["clinic.value"], links.completed["clinic"]["value"])
     assert joined["tube"].notna().tolist() == (truth >= 0).tolist()
 
 
 def test_joined_with_columns_named_by_numbers():
     tables = {"a": pd.DataFrame(np.eye(2)), "b": pd.DataFrame(np.eye(2))}
-    assert list(by_hand(tables, [[0, 1]]).joined().columns) == ["a.0", "a.1", "b.0", "b.1"]
+    assert list(by_hand(tables, [[0, 1]]).joined().columns) == ["a.0", "a.1", "b_id", "b_probability", "b.0", "b.1"]
 
 
 # --- evidence --------------------------------------------------------------------------------------------------------

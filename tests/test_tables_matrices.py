@@ -147,7 +147,7 @@ def test_an_anndata_comes_back_as_one(cells, tmp_path):
     np.testing.assert_array_equal(made.X[0], cells.X.toarray()[3])
     assert links.filled["second"].X[1].tolist() == [True, True, True, False, True]
     assert isinstance(links.matches, pd.DataFrame)
-    assert links.joined().shape == (8, 10)
+    assert links.joined().shape == (8, 12)
     links.save(tmp_path / "run.keyless")
     again = keyless.load(tmp_path / "run.keyless")
     np.testing.assert_array_equal(again.completed["second"].X, made.X)

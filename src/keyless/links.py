@@ -9,7 +9,6 @@ large file is read from it again, which must be as it was.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from keyless.answers import Answers
 from keyless.archive import read_archive, write_archive
 from keyless.arrays import check_count
 from keyless.errors import InputError, Status
@@ -32,7 +32,6 @@ from keyless.problem import Block
 from keyless.tables import Reading, Table, frame_like, name_tables, read_like, with_missingness
 from keyless.tables.memory import is_large
 from keyless.tables.saving import pack_table, unpack_table
-from keyless.views import Views
 
 __all__ = ["Links", "TableLink", "load"]
 
@@ -65,7 +64,7 @@ class TableLink:
 
 
 @dataclass(frozen=True, eq=False)
-class Links(Views):
+class Links(Answers):
     """Which row of each table belongs to which row of the reference.
 
     Attributes:
@@ -192,18 +191,6 @@ class Links(Views):
         """Factors of the entity of each reference row, from all that its rows say: rows × rank."""
         blocks, rows = self._placed
         return self.model.factors_of(blocks, rows)
-
-    def joined(self) -> Any:
-        """Return one wide table: all columns of all tables side by side in reference order, filled in.
-
-        Columns that occur in several tables get the table's name as a prefix.
-        """
-        columns: dict[str, Any] = {}
-        seen = Counter(str(column) for table in self.tables for column in table.all_columns)
-        for table in self.tables:
-            for column, entries in table.entries(self._values(table.name), self._rows(table.name)).items():
-                columns[str(column) if seen[str(column)] == 1 else f"{table.name}.{column}"] = entries
-        return frame_like(self.tables[0], columns, index=self.tables[0].index)
 
     def place(self, rows: Any, *, table: str, candidates: int = 5, reading: Reading | None = None) -> pd.DataFrame:
         """Place new rows of a known table among the reference's entities.
