@@ -31,7 +31,7 @@ import numpy as np
 
 from keyless.model.factor_model import FactorModel, Information, information, posterior
 
-__all__ = ["Side", "contributions", "costs_of_dropping", "log_ratios", "predictions"]
+__all__ = ["Side", "contributions", "costs_of_dropping", "log_ratios", "predictions", "ratio"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
@@ -74,10 +74,11 @@ class Side:
 
 def log_ratios(left: Side, right: Side) -> FloatArray:
     """Return the log-likelihood ratio that row i of both sides is the same entity, in nats."""
-    return _ratio(left.information(), right.information())
+    return ratio(left.information(), right.information())
 
 
-def _ratio(left: Information, right: Information) -> FloatArray:
+def ratio(left: Information, right: Information) -> FloatArray:
+    """Return the log-likelihood ratio that row i of both is the same entity, from what rows say of their factors."""
     return np.asarray(posterior(left + right)[2] - posterior(left)[2] - posterior(right)[2], dtype=np.float64)
 
 
@@ -92,9 +93,9 @@ def costs_of_dropping(
         groups: for each side, lists of column numbers that go together.
     """
     ours, theirs = left.information(), right.information()
-    whole = _ratio(ours, theirs)
-    one = [whole - _ratio(left.information(without=group), theirs) for group in groups[0]]
-    two = [whole - _ratio(ours, right.information(without=group)) for group in groups[1]]
+    whole = ratio(ours, theirs)
+    one = [whole - ratio(left.information(without=group), theirs) for group in groups[0]]
+    two = [whole - ratio(ours, right.information(without=group)) for group in groups[1]]
     return _stacked(one, len(left)), _stacked(two, len(left))
 
 

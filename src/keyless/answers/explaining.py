@@ -12,14 +12,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from keyless.answers.contributions import Side, contributions, costs_of_dropping, log_ratios, predictions
+from keyless.answers.contributions import Side, contributions, costs_of_dropping, log_ratios, predictions, ratio
 from keyless.answers.distributions import distribution
 from keyless.answers.labels import row_number
 from keyless.errors import InputError
 from keyless.likelihood.pairs import approximate_log_ratio
 from keyless.tables import Table
 
-__all__ = ["Explanation", "PairExplanation", "Pieces", "RowExplanation", "explain_all", "explain_row", "pieces"]
+__all__ = [
+    "Explanation",
+    "PairExplanation",
+    "Pieces",
+    "RowExplanation",
+    "explain_all",
+    "explain_row",
+    "pieces",
+    "shown",
+]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -73,7 +82,7 @@ def pieces(links: Any, name: str, rows: Any, partners: Any) -> Pieces:
         partners: numbers of rows of the table, one for each.
     """
     rows, partners = np.asarray(rows, dtype=np.int64), np.asarray(partners, dtype=np.int64)
-    sides = _Sides(links, name, rows, partners)
+    sides = Sides(links, name, rows, partners)
     parts = [np.concatenate(part, axis=1) for part in (contributions(*sides.both), sides.costs())]
     added, costs = sides.grouped(parts[0]), parts[1]
     predicted, errors, scores = {}, {}, {}
@@ -91,7 +100,7 @@ def pieces(links: Any, name: str, rows: Any, partners: Any) -> Pieces:
     return Pieces(name, rows, partners, sides.columns, log_ratios(*sides.both), added, costs, predicted, errors, scores)
 
 
-class _Sides:
+class Sides:
     """The two sides of pairs: a table, and all the others joined; and which columns belong together."""
 
     def __init__(self, links: Any, name: str, rows: IntArray, partners: IntArray) -> None:
@@ -131,6 +140,14 @@ class _Sides:
             names += [(table.name, column) for column, _ in own]
             self.groups[number == self.number].extend(group for _, group in own)
         self.columns = tuple(names)
+
+    def ratio_without(self, dropped: Sequence[int]) -> float:
+        """Return the mean log-likelihood ratio of the pairs without some columns, by their numbers in `columns`."""
+        count = len(self.groups[0])
+        left = [k for number in dropped if number < count for k in self.groups[0][number]]
+        right = [k for number in dropped if number >= count for k in self.groups[1][number - count]]
+        ours, theirs = self.both[0].information(without=left), self.both[1].information(without=right)
+        return float(ratio(ours, theirs).mean())
 
     def costs(self) -> tuple[FloatArray, FloatArray]:
         """Return the cost of dropping each column, for both sides."""
@@ -197,8 +214,8 @@ class RowExplanation:
             for cell in ordered.head(_SHOWN).to_dict("records"):
                 error = "" if np.isnan(cell["standard_error"]) else f" ± {cell['standard_error']:.3g}"
                 lines.append(
-                    f"  {cell['contribution']:+6.1f}  {cell['table']}: {cell['column']} is {_short(cell['actual'])}, "
-                    f"predicted {_short(cell['predicted'])}{error}"
+                    f"  {cell['contribution']:+6.1f}  {cell['table']}: {cell['column']} is {shown(cell['actual'])}, "
+                    f"predicted {shown(cell['predicted'])}{error}"
                 )
             rest = ordered["contribution"].iloc[_SHOWN:]
             if len(rest):
@@ -242,11 +259,11 @@ def _cells(links: Any, found: Pieces) -> pd.DataFrame:
     """Return one line per column of the first pair, in the units and types of the tables."""
     lines = []
     known = {table.name: table for table in links.tables}
-    shown: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, float], Any]] = {}
+    said: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, float], Any]] = {}
     for k, (name, column) in enumerate(found.columns):
-        if name not in shown:
-            shown[name] = _shown(links, known[name], found)
-        actual, predicted, errors, label = shown[name]
+        if name not in said:
+            said[name] = _said(links, known[name], found)
+        actual, predicted, errors, label = said[name]
         lines.append(
             {
                 "table": name,
@@ -259,11 +276,14 @@ def _cells(links: Any, found: Pieces) -> pd.DataFrame:
                 "drop_cost": found.drop_costs[0, k],
             }
         )
-    frame = pd.DataFrame(lines)
-    return frame.astype({"actual": object, "predicted": object, "row_id": object})
+    # Entries keep their types: no number becomes another, and missing is None.
+    entries = {
+        name: pd.Series([line[name] for line in lines], dtype=object) for name in ("row_id", "actual", "predicted")
+    }
+    return pd.DataFrame(lines).assign(**entries)
 
 
-def _shown(links: Any, table: Table, found: Pieces) -> tuple[dict[str, Any], dict[str, Any], dict[str, float], Any]:
+def _said(links: Any, table: Table, found: Pieces) -> tuple[dict[str, Any], dict[str, Any], dict[str, float], Any]:
     """Return actual and predicted entries of one row by column, standard errors of numbers, and the row's id."""
     place = int(found.partners[0])
     if table.name != found.table:
@@ -318,9 +338,9 @@ class Explanation:
 
     def __repr__(self) -> str:
         lines = []
-        for name, ratio in self.ratio.items():
+        for name, mean in self.ratio.items():
             lines.append(
-                f"Link to {name!r}: {ratio:.1f} nats a row over {self.rows[name]:,} matches; "
+                f"Link to {name!r}: {mean:.1f} nats a row over {self.rows[name]:,} matches; "
                 f"{100 * self.told_apart[name]:.0f}% of them are told apart from each other. Carried by"
             )
             own = self.columns[self.columns["link"] == name]
@@ -347,18 +367,16 @@ def explain_all(links: Any, *, table: str | None = None) -> Explanation:
     """
     if table is not None and table not in links.found:
         raise InputError(f"table: must be one of {', '.join(map(repr, links.found))}; found {table!r}.")
-    frames, ratio, apart, count = [], {}, {}, {}
+    frames, ratios, apart, count = [], {}, {}, {}
     for name in links.found if table is None else [table]:
         permutation = links.found[name].permutation
-        rows = np.flatnonzero(permutation >= 0)
-        if rows.size > MOST_ROWS:
-            rows = np.sort(np.random.default_rng(0).choice(rows, MOST_ROWS, replace=False))
+        rows = some_matches(permutation, MOST_ROWS)
         if not rows.size:
             raise InputError(f"{name}: must have a matched row to explain; none has a partner.")
         found = pieces(links, name, rows, permutation[rows])
-        sides = _Sides(links, name, rows, permutation[rows])
+        sides = Sides(links, name, rows, permutation[rows])
         added = found.contributions.mean(axis=0)
-        ratio[name], count[name] = float(found.log_ratio.mean()), len(rows)
+        ratios[name], count[name] = float(found.log_ratio.mean()), len(rows)
         apart[name] = _told_apart(sides)
         total = added.sum()
         frames.append(
@@ -375,10 +393,16 @@ def explain_all(links: Any, *, table: str | None = None) -> Explanation:
                 }
             ).sort_values("contribution", ascending=False, kind="stable")
         )
-    return Explanation(pd.concat(frames, ignore_index=True), ratio, apart, count, links.evidence.verdict)
+    return Explanation(pd.concat(frames, ignore_index=True), ratios, apart, count, links.evidence.verdict)
 
 
-def _explained(links: Any, sides: _Sides, found: Pieces) -> FloatArray:
+def some_matches(permutation: IntArray, most: int) -> IntArray:
+    """Return at most so many reference rows that have a partner, drawn at random but always the same."""
+    rows = np.flatnonzero(permutation >= 0)
+    return rows if rows.size <= most else np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+
+
+def _explained(links: Any, sides: Sides, found: Pieces) -> FloatArray:
     """Return, per column of the caller, the share of its variance over the pairs that the other side predicts."""
     shares = []
     for group, number in _groups_by_table(sides):
@@ -393,7 +417,7 @@ def _explained(links: Any, sides: _Sides, found: Pieces) -> FloatArray:
     return np.array(shares)
 
 
-def _groups_by_table(sides: _Sides) -> list[tuple[list[int], int]]:
+def _groups_by_table(sides: Sides) -> list[tuple[list[int], int]]:
     listed = []
     for groups, numbers in zip(sides.groups, (sides.order[:-1], sides.order[-1:]), strict=True):
         for group in groups:
@@ -402,7 +426,7 @@ def _groups_by_table(sides: _Sides) -> list[tuple[list[int], int]]:
     return listed
 
 
-def _told_apart(sides: _Sides, *, left: Sequence[int] = (), right: Sequence[int] = ()) -> float:
+def _told_apart(sides: Sides, *, left: Sequence[int] = (), right: Sequence[int] = ()) -> float:
     """Return the share of pairs whose right row is the likeliest of all right rows, some columns left out."""
     ratios = approximate_log_ratio(sides.both[0].information(without=left), sides.both[1].information(without=right))
     # A tie tells nobody apart.
@@ -411,14 +435,15 @@ def _told_apart(sides: _Sides, *, left: Sequence[int] = (), right: Sequence[int]
     return float((own > ratios.max(axis=1)).mean()) if len(own) > 1 else 1.0
 
 
-def _each_told_apart(sides: _Sides) -> list[float]:
+def _each_told_apart(sides: Sides) -> list[float]:
     return [
         *(_told_apart(sides, left=group) for group in sides.groups[0]),
         *(_told_apart(sides, right=group) for group in sides.groups[1]),
     ]
 
 
-def _short(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return an entry as one short piece of text; "missing" where there is none."""
     if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
         return "missing"
     if isinstance(value, float | np.floating):

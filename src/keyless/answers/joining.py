@@ -17,7 +17,7 @@ from keyless.errors import InputError
 from keyless.tables import Table, frame_like
 from keyless.tables.frames import taken
 
-__all__ = ["Fill", "How", "cut", "joined"]
+__all__ = ["Fill", "How", "cut", "joined", "reference_rows"]
 
 How = Literal["left", "inner", "outer"]
 Fill = bool | Literal["all"]
@@ -66,6 +66,17 @@ def joined(
             columns[extra[table.name, "merge"]] = _merged(rows[0], places, like=tables[0])
         columns[extra["", "filled"]] = [", ".join(filled_names[k] for k in np.flatnonzero(row)) for row in gaps]
     return frame_like(tables[0], columns, index=_index(tables[0], rows[0]))
+
+
+def reference_rows(links: Any, *, how: How = "left", min_probability: float | None = None) -> IntArray:
+    """Return the reference row of each row of the joined table, −1 for rows of other tables alone.
+
+    Args:
+        links: the result.
+        how: as in `Links.joined`.
+        min_probability: as in `Links.joined`.
+    """
+    return _rows(links if min_probability is None else cut(links, min_probability), how)[0]
 
 
 def cut(links: Any, min_probability: float) -> Any:

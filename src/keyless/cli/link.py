@@ -15,6 +15,7 @@ from keyless.cli.app import INTERRUPTED, app, say, write_out
 from keyless.cli.inputs import STDIN, check_files, check_out, check_report, linking_options, open_tables, warnings_about
 from keyless.cli.options import (
     OUTPUT,
+    JoiningOptions,
     LinkingOptions,
     ReadingOptions,
     TableFiles,
@@ -51,6 +52,7 @@ def link(
     config: Path | None = None,
     reading: ReadingOptions | None = None,
     linking: LinkingOptions | None = None,
+    joining: JoiningOptions | None = None,
 ) -> int:
     """Find which rows of two or more tables are the same entity, how sure that is, and whether it can be told.
 
@@ -70,10 +72,11 @@ def link(
         config: TOML file of options; those given on the command line win. Each run writes its own as config.toml.
         reading: How files become tables.
         linking: What is known of the rows, and what the search may spend.
+        joining: What the joined table holds.
     """
     from keyless import runs
 
-    reading, linking = reading or ReadingOptions(), linking or LinkingOptions()
+    reading, linking, joining = reading or ReadingOptions(), linking or LinkingOptions(), joining or JoiningOptions()
     del config  # its options are already in the others
     check_device(linking.device)
     if resume and out is None:
@@ -83,7 +86,11 @@ def link(
     inputs = check_files(tables)
     given = [*tables, *(path for path in (linking.known_pairs, linking.forbid) if path is not None)]
     _check_places(out, report, given)
-    options = configuration(tables, reading, linking, out=out, report=report, spreadsheet_safe=spreadsheet_safe)
+    if out is None and (joining.how != "left" or joining.no_fill):
+        raise InputError("--how and --no-fill: must come with --out, the folder that gets joined.csv.")
+    options = configuration(
+        tables, reading, linking, joining, out=out, report=report, spreadsheet_safe=spreadsheet_safe
+    )
     text = runs.to_toml(options, title="What `keyless link` was run with; `keyless link --config` reads it.")
     command = command_line(options)
     with contextlib.ExitStack() as stack:
@@ -110,7 +117,7 @@ def link(
             try:
                 runs.write_run(
                     links, out, configuration=text, command=command, inputs=files, timings=watch.stages.timings,
-                    warnings=done.warnings, spreadsheet_safe=spreadsheet_safe,
+                    warnings=done.warnings, spreadsheet_safe=spreadsheet_safe, joining=joining.plain,
                 )  # fmt: skip
             except Exception:
                 if not unfinished.empty:
@@ -121,7 +128,8 @@ def link(
         if report is not None:
             runs.write_report(links, report, command=command)
         can_resume = done.interrupted and unfinished is not None and not unfinished.empty
-    _tell(done, out=out, as_json=json, spreadsheet_safe=spreadsheet_safe)
+    least = joining.min_probability
+    _tell(done, out=out, as_json=json, spreadsheet_safe=spreadsheet_safe, min_probability=least)
     if can_resume:
         say(_GOES_ON)
     return INTERRUPTED if done.interrupted else exit_code(links)
@@ -197,7 +205,9 @@ def _tell_resumed(unfinished: Unfinished, *, resume: bool) -> None:
         say("there is no unfinished run to resume; starting from the beginning.")
 
 
-def _tell(done: Linked, *, out: Path | None, as_json: bool, spreadsheet_safe: bool) -> None:
+def _tell(
+    done: Linked, *, out: Path | None, as_json: bool, spreadsheet_safe: bool, min_probability: float | None
+) -> None:
     from keyless import runs
 
     for warning in done.warnings:
@@ -206,12 +216,12 @@ def _tell(done: Linked, *, out: Path | None, as_json: bool, spreadsheet_safe: bo
     if as_json:
         more: dict[str, Any] = {"warnings": done.warnings, "interrupted": done.interrupted}
         if out is None:
-            more["matches"] = runs.match_records(done.links)
+            more["matches"] = runs.match_records(done.links, min_probability=min_probability)
         else:
             more["out"] = str(out)
         print_json(verdicts(done.links) | more)
     elif out is None:
-        write_out(runs.matches_text(done.links, spreadsheet_safe=spreadsheet_safe))
+        write_out(runs.matches_text(done.links, spreadsheet_safe=spreadsheet_safe, min_probability=min_probability))
     if done.interrupted:
         where = "went to stdout" if out is None else f"is in {out}"
         say(f"interrupted; the best so far {where}.")

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 import keyless
+from keyless.answers.joining import reference_rows
 from keyless.links import Links, load
 from keyless.runs.cells import file_names, spreadsheet_safe_frame
 from keyless.runs.configuration import Fingerprint
@@ -66,6 +67,7 @@ def write_run(
     timings: Mapping[str, float] | None = None,
     warnings: Sequence[str] = (),
     spreadsheet_safe: bool = False,
+    joining: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a result as a folder, in one step: it is the new run afterwards, or what it was before.
 
@@ -82,12 +84,13 @@ def write_run(
         timings: seconds per stage.
         warnings: what the reader of the result must know.
         spreadsheet_safe: put a `'` before text cells that a spreadsheet would run as a formula.
+        joining: options of `Links.joined` for the joined table.
     """
 
     def fill(fresh: Path) -> None:
         safe, ids = file_names(table.name for table in links.tables), links.tables[0].row_ids
         _csv(_matches(links), fresh / "matches.csv", safely=spreadsheet_safe)
-        joined = with_ids(_pandas(links.joined()), ids)
+        joined = _joined(links, joining or {})
         _csv(joined, fresh / "joined.csv", safely=spreadsheet_safe)
         write_parquet(typed(joined, links.tables), fresh / "joined.parquet")
         (fresh / "completed").mkdir()
@@ -111,6 +114,14 @@ def write_run(
         (fresh / RECORD).write_text(text + "\n", encoding="utf-8", newline="\n")
 
     replace_folder(Path(folder), fill)
+
+
+def _joined(links: Links, options: Mapping[str, Any]) -> pd.DataFrame:
+    """The joined table, with the reference's ids in front; empty for rows that the reference does not have."""
+    which = {name: value for name, value in options.items() if name in ("how", "min_probability")}
+    labels = links.tables[0].row_ids
+    ids = ["" if row < 0 else labels[row] for row in reference_rows(links, **which).tolist()]
+    return with_ids(_pandas(links.joined(**options)), ids)
 
 
 def read_run(folder: str | Path) -> Run:
@@ -143,14 +154,18 @@ def write_report(links: Links, path: Path, *, redact: bool = False, command: str
     write_file(path, lambda fresh: fresh.write_text(page, encoding="utf-8", newline="\n"))
 
 
-def matches_text(links: Links, *, spreadsheet_safe: bool = False) -> str:
+def matches_text(links: Links, *, spreadsheet_safe: bool = False, min_probability: float | None = None) -> str:
     """Return `matches.csv` as text.
 
     Args:
         links: the result.
         spreadsheet_safe: put a `'` before text cells that a spreadsheet would run as a formula.
+        min_probability: leave out lines of matches that are less likely.
     """
-    return _csv(_matches(links), None, safely=spreadsheet_safe) or ""
+    lines = _matches(links)
+    if min_probability is not None:
+        lines = lines[lines["row_id"].isna() | (lines["probability"] >= min_probability)]
+    return _csv(lines, None, safely=spreadsheet_safe) or ""
 
 
 def plain(value: Any) -> Any:
@@ -195,11 +210,12 @@ def _record(links: Links, safe: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def match_records(links: Links) -> list[dict[str, Any]]:
+def match_records(links: Links, *, min_probability: float | None = None) -> list[dict[str, Any]]:
     """Return the lines of `matches.csv`: ids as text, exactly as given; None where there is no partner.
 
     Args:
         links: the result.
+        min_probability: leave out matches that are less likely.
     """
     reference, *others = links.tables
     return [
@@ -214,6 +230,7 @@ def match_records(links: Links) -> list[dict[str, Any]]:
         for label, row, probability, margin in zip(
             reference.row_ids, found.permutation, found.probability, found.margin, strict=True
         )
+        if row < 0 or min_probability is None or probability >= min_probability
     ]
 
 
