@@ -17,7 +17,15 @@ from keyless.pairs.constraints import Constraints
 from keyless.tables import Table
 from keyless.transport import sinkhorn
 
-__all__ = ["did_you_mean", "known_partners", "read_constraints", "shared_columns", "shared_pairs", "start_couplings"]
+__all__ = [
+    "did_you_mean",
+    "groups_of",
+    "known_partners",
+    "read_constraints",
+    "shared_columns",
+    "shared_pairs",
+    "start_couplings",
+]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -40,7 +48,7 @@ def read_constraints(
     """
     groups: tuple[IntArray | None, ...] = ()
     if within is not None:
-        groups = _groups(tables, [within] if isinstance(within, str) else list(within))
+        groups = groups_of(tables, [within] if isinstance(within, str) else list(within))
     return Constraints(
         sizes=tuple(table.block.shape[0] for table in tables),
         groups=groups,
@@ -49,7 +57,8 @@ def read_constraints(
     )
 
 
-def _groups(tables: Sequence[Table], columns: Sequence[str]) -> tuple[IntArray, ...]:
+def groups_of(tables: Sequence[Table], columns: Sequence[str]) -> tuple[IntArray, ...]:
+    """Return, per table, the number of each row's group, −1 where an entry is missing; equal entries, equal numbers."""
     keys = [list(zip(*(map(_plain, table.column(name)) for name in columns), strict=True)) for table in tables]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(key for rows in keys for key in rows))}
     return tuple(np.array([-1 if None in key else numbers[key] for key in rows], dtype=np.int64) for rows in keys)

@@ -21,10 +21,8 @@ from scipy import sparse
 
 from keyless.answers import Answers
 from keyless.archive import read_archive, write_archive
-from keyless.arrays import check_count
 from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, overall
-from keyless.likelihood.placing import likeliest
 from keyless.model.factor_model import FactorModel
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import Scale
@@ -191,39 +189,6 @@ class Links(Answers):
         """Factors of the entity of each reference row, from all that its rows say: rows × rank."""
         blocks, rows = self._placed
         return self.model.factors_of(blocks, rows)
-
-    def place(self, rows: Any, *, table: str, candidates: int = 5, reading: Reading | None = None) -> pd.DataFrame:
-        """Place new rows of a known table among the reference's entities.
-
-        Args:
-            rows: a frame or file with the columns of that table, or an array with its numbers (`Table.columns`).
-            table: name of the table.
-            candidates: how many reference rows to return for each, at most.
-            reading: how to read a file.
-
-        Returns:
-            One line per new row and candidate: row, reference_id, probability, the likeliest first. The prior takes a
-            partner for as likely as none.
-        """
-        names = [known.name for known in self.tables]
-        if table not in names:
-            raise InputError(f"table: must be one of {', '.join(map(repr, names))}; found {table!r}.")
-        number = names.index(table)
-        like = self.tables[number]
-        read = read_like(rows, like=like, reading=reading)
-        if read.block.shape[1] != like.block.shape[1]:
-            raise InputError(f"rows: must have {like.block.shape[1]} columns, as {table}; found {read.block.shape[1]}.")
-        fresh = self._used(read, like=like)
-        count = check_count(candidates, name="candidates")
-        best, probability = likeliest(self.model, *self._placed, number=number, fresh=fresh.block, count=count)
-        row = np.repeat(np.arange(len(best)), best.shape[1])
-        return pd.DataFrame(
-            {
-                "row": [fresh.row_ids[i] for i in row.tolist()],
-                "reference_id": [self.tables[0].row_ids[j] for j in best.ravel().tolist()],
-                "probability": probability.ravel(),
-            }
-        )
 
     def held_out_score(self, tables: Mapping[str, Any] | Iterable[Any], *, reading: Reading | None = None) -> float:
         """Return R² of the filled entries that are observed in `tables` and were not when linked.

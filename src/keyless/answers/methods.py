@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keyless.answers import joining, scoring
+import pandas as pd
+
+from keyless.answers import adding, joining, placing, scoring, transferring
 from keyless.answers.candidates import candidates
 from keyless.answers.explaining import Explanation, RowExplanation, explain_all, explain_row
 from keyless.answers.joining import Fill, How
 from keyless.answers.scoring import Score, Threshold
+from keyless.tables import Reading
 from keyless.views import Views
 
 __all__ = ["Answers"]
@@ -102,3 +105,52 @@ class Answers(Views):
         if row is _ALL:
             return explain_all(self, table=table)
         return explain_row(self, row, table=table, partner=partner)
+
+    def place(self, rows: Any, *, table: str, candidates: int = 5, reading: Reading | None = None) -> pd.DataFrame:
+        """Place new rows of a known table among the reference's entities, or say that they are nobody of them.
+
+        Args:
+            rows: a frame or file with columns of that table, or an array with its numbers (`Table.columns`). Columns
+                that are not there count as missing; others are not looked at.
+            table: name of the table.
+            candidates: how many reference rows to return for each, at most.
+            reading: how to read a file.
+
+        Returns:
+            One line per new row and candidate, the likeliest first: row, reference_id and probability. A line whose
+            reference_id is missing stands for "nobody"; it is there for each row. Over all reference rows and "nobody"
+            the probabilities sum to 1. Beforehand a partner is taken for as likely as none.
+        """
+        return placing.place(self, rows, table=table, candidates=candidates, reading=reading)
+
+    def add(self, table: str, rows: Any, *, reading: Reading | None = None) -> Any:
+        """Return links that know more rows of a table; the map between the tables is not searched for again.
+
+        New rows of a table are matched to reference rows that have no partner yet, one to one, or to nobody; new rows
+        of the reference likewise to rows of every other table. Matches that there are stay, and so do model and
+        verdict. Where rows match inside groups only (`within=`), this holds for new rows, too.
+
+        Args:
+            table: name of the table the rows are of.
+            rows: a frame, file, array, sparse matrix or AnnData like that table; columns that are not there count as
+                missing.
+            reading: how to read a file.
+        """
+        return adding.add(self, table, rows, reading=reading)
+
+    def transfer(self, table: str, column: str, *, to: str | None = None) -> Any:
+        """Return a column of one table for the rows of another, weighed by all partners that a row may have.
+
+        Args:
+            table: the table that has the column.
+            column: its name; any column, also one that was not used for linking, and of an AnnData also one of `obs`.
+            to: the table whose rows get it: the reference unless given. From the reference it goes to any table.
+
+        Returns:
+            A frame with a line per row. Of labels: row_id, value (the likeliest label) and probability (of that label,
+            over all partners). Of numbers: row_id, value (the expected one, given that there is a partner),
+            standard_deviation (over the partners there may be) and probability (that there is a partner whose number is
+            known). In both cases nobody: how likely it is that there is no partner. The value is missing where nobody
+            can have it.
+        """
+        return transferring.transfer(self, table, column, to=to)
