@@ -60,6 +60,10 @@ class TableLink:
     evidence: Evidence
     correlations: FloatArray = field(default_factory=lambda: np.empty(0))
 
+    def __repr__(self) -> str:
+        matched = int((self.permutation >= 0).sum())
+        return f"TableLink: {self.evidence.verdict}; {matched:,} of {len(self.permutation):,} rows matched"
+
 
 @dataclass(frozen=True, eq=False)
 class Links(Answers):
@@ -296,6 +300,10 @@ class Links(Answers):
 
 class _Lazy(Mapping[str, Any]):
     """A mapping whose values are made when asked for."""
+
+    def __repr__(self) -> str:
+        shapes = (f"{name!r}: {t.block.shape[0]} × {len(t.all_columns)}" for name, t in self._tables.items())
+        return f"{{{', '.join(shapes)}}}, rows × columns; made when asked for"
 
     def __init__(self, tables: Mapping[str, Table], make: Any) -> None:
         self._tables, self._make = tables, make

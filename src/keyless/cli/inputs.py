@@ -163,6 +163,8 @@ def read_pairs(path: Path | None, tables: Sequence[Table], *, option: str) -> di
     """
     import pandas as pd
 
+    from keyless.knowledge import did_you_mean
+
     if path is None:
         return None
     if not path.is_file():
@@ -192,7 +194,8 @@ def read_pairs(path: Path | None, tables: Sequence[Table], *, option: str) -> di
             continue  # a line of matches.csv about a row without a partner
         for label, known, table in ((left, reference, tables[0].name), (right, by_name[name], name)):
             if label not in known:
-                raise InputError(f"{where}: must name rows that exist; {table} has no row {label!r}.")
+                advice = did_you_mean(label, list(known))
+                raise InputError(f"{where}: must name rows that exist; {table} has no row {label!r}.{advice}")
         pairs[name].append((reference[left], by_name[name][right]))
     return pairs
 

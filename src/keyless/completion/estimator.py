@@ -56,6 +56,10 @@ class Completion:
     objective: tuple[float, ...]
     status: Status
 
+    def __repr__(self) -> str:
+        rows, columns = self.left.shape[0], self.right.shape[0]
+        return f"Completion: {rows:,} × {columns:,} of rank {self.rank}, {self.status}"
+
     @property
     def rank(self) -> int:
         """Rank of the estimate."""

@@ -58,6 +58,10 @@ class Table:
     unstored_missing: bool = False
     kept: KeptFile | None = None
 
+    def __repr__(self) -> str:
+        used = sum(bool(use.columns) for use in self.uses)
+        return f"Table {self.name!r}: {self.block.shape[0]:,} rows, {used} of {len(self.uses)} columns used"
+
     @property
     def name(self) -> str:
         """What the table is called."""
