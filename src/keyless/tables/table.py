@@ -215,7 +215,7 @@ class Table:
         if self.form == "sparse":
             return matrices.as_sparse(whole, like=self.matrix, known=known)
         if self.form == "anndata":
-            return matrices.as_anndata(whole, like=self.native, rows=rows, index=index)
+            return matrices.as_anndata(whole, like=self.native, rows=rows, index=index, name=self.name)
         return whole
 
 
