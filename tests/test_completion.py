@@ -341,6 +341,7 @@ def test_dtype_and_memory_of_the_caller(dtype):
 # --- awkward tables --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:SoftImpute. no entry of column")
 @pytest.mark.parametrize("offsets", OFFSETS)
 @pytest.mark.parametrize("penalty", [None, 0.5])
 def test_rows_and_columns_without_any_entry(offsets, penalty):
@@ -366,6 +367,7 @@ def test_rows_and_columns_without_any_entry(offsets, penalty):
         assert model.row_offsets_.mean() == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:SoftImpute. no entry of column")
 @pytest.mark.parametrize("offsets", OFFSETS)
 @pytest.mark.parametrize("penalty", [None, 0.5])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (5, 1), (2, 2), (2, 1)])

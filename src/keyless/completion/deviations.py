@@ -39,6 +39,9 @@ def leverages(model: Any, seen: Array) -> Iterator[tuple[slice, Array]]:
     if model.offsets in ("rows", "both"):
         right, penalty = np.column_stack([right, np.ones(len(right))]), np.append(penalty, 0.0)
     width = right.shape[1]
+    if not width:
+        yield slice(0, len(seen)), np.zeros(seen.shape)
+        return
     outer = (right[:, :, None] * right[:, None, :]).reshape(len(right), -1)
     for part in batches(len(seen), _CELLS_AT_A_TIME // max(width**2, 1)):
         system = (seen[part].astype(np.float64) @ outer).reshape(-1, width, width) + np.diag(penalty)

@@ -414,8 +414,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         right = found.right[:, :rank]
         self.column_factors_ = (right * self.scale_[:, None]).astype(given.dtype)
         self.components_ = (right / np.linalg.norm(right, axis=0)).T.astype(given.dtype)
-        self.objective_ = np.asarray(found.history)
-        self.n_iter_ = len(found.history) - 1
+        self.objective_, self.n_iter_ = np.asarray(found.history), len(found.history) - 1
         self.path_ = {name: np.asarray([point[place] for point in path]) for place, name in enumerate(_PATH)}
         self.row_factors_, self.row_offsets_ = (part.astype(given.dtype) for part in self._solve_rows(observed))
         self.noise_ = None if is_sparse(given) else fitted_noise(self, given)
