@@ -74,6 +74,15 @@ def test_others_share_what_is_left_in_proportion_to_the_coupling():
     np.testing.assert_allclose(distribution(blind)[0], [[0.6, 0.2, 0.2], [0.1 / 3] * 3])
 
 
+def test_weights_that_are_rounding_are_nobodys():
+    evidence = Evidence("linked", 5.5, (1.0,), 3.0, 1.0, 3)
+    coupling = np.array([[1.0, 5e-324], [1e-320, 1.0]])
+    link = TableLink(np.array([0, 1]), np.array([0.999, 1.0]), np.zeros(2), coupling, evidence)
+    partners, nobody = distribution(link)
+    np.testing.assert_allclose(partners, [[0.999, 0.0], [0.0, 1.0]], atol=1e-12)
+    np.testing.assert_allclose(nobody, [0.001, 0.0], atol=1e-12)
+
+
 def test_seen_from_the_table_rows_sum_to_1_too():
     link = table_link(np.random.default_rng(3))
     partners, nobody = soft_answers(link, by_column=True)

@@ -17,6 +17,9 @@ __all__ = ["distribution", "likeliest_partners", "soft_answers"]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
+_NOTHING = 1e-290
+"""Weights of all others together below which nobody else is possible: their ratios are rounding."""
+
 
 def distribution(link: Any) -> tuple[FloatArray | sparse.csr_array, FloatArray]:
     """Return the probability of each partner of each reference row, and of "nobody".
@@ -47,9 +50,10 @@ def distribution(link: Any) -> tuple[FloatArray | sparse.csr_array, FloatArray]:
         weights, nobody = (weights > 0).astype(np.float64), np.zeros(len(permutation))
     weights = _replaced(weights, own, permutation[own], np.zeros(len(own)))
     total = np.asarray(weights.sum(axis=1)).ravel() + np.where(matched, nobody, 0.0)
-    left = np.divide(1.0 - stated, total, out=np.zeros(len(total)), where=total > 0)
+    possible = total > _NOTHING
+    left = np.divide(1.0 - stated, total, out=np.zeros(len(total)), where=possible)
     # Where nothing else is possible, what is left is "nobody".
-    alone = np.where(total > 0, np.where(matched, nobody * left, stated), np.where(matched, 1.0 - stated, 1.0))
+    alone = np.where(possible, np.where(matched, nobody * left, stated), np.where(matched, 1.0 - stated, 1.0))
     if is_sparse(weights):
         weights.data *= np.repeat(left, np.diff(weights.indptr))
     else:
