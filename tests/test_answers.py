@@ -241,3 +241,12 @@ def test_the_score_of_a_search_agrees_with_the_metrics():
     assert (score.precision.share, score.recall.share) == pytest.approx((expected.precision, expected.recall))
     frame = pd.DataFrame({"reference_id": np.arange(60), "row_id": np.where(truth < 0, np.nan, truth)})
     assert links.score_against(frame).precision == score.precision
+
+
+def test_a_result_full_of_nan_still_answers(hostile_links):
+    name = next(iter(hostile_links.found))
+    assert hostile_links.candidates()["probability"].between(0, 1).all()
+    assert hostile_links.threshold().rows == 0
+    assert len(hostile_links.joined(indicator=True, how="outer")) == len(hostile_links.tables[0].row_ids)
+    assert np.isfinite(hostile_links.explain().ratio[name])
+    assert len(repr(hostile_links.explain(hostile_links.tables[0].row_ids[0]))) < 3000

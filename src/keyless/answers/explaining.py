@@ -207,15 +207,16 @@ class RowExplanation:
         for name, pair in self.pairs.items():
             what = "linked to" if pair.matched else "not linked to"
             lines.append(
-                f"Row {self.reference_id!r} is {what} {pair.row_id!r} of {name!r}: probability {pair.probability:.3f}, "
+                f"Row {shown(self.reference_id)} is {what} {shown(pair.row_id)} of {shown(name)}: probability "
+                f"{pair.probability:.3f}, "
                 f"ratio {pair.log_ratio:+.1f} nats, of which"
             )
             ordered = pair.cells.reindex(pair.cells["contribution"].abs().sort_values(ascending=False).index)
             for cell in ordered.head(_SHOWN).to_dict("records"):
                 error = "" if np.isnan(cell["standard_error"]) else f" ± {cell['standard_error']:.3g}"
                 lines.append(
-                    f"  {cell['contribution']:+6.1f}  {cell['table']}: {cell['column']} is {shown(cell['actual'])}, "
-                    f"predicted {shown(cell['predicted'])}{error}"
+                    f"  {cell['contribution']:+6.1f}  {shown(cell['table'])}: {shown(cell['column'])} "
+                    f"is {shown(cell['actual'])}, predicted {shown(cell['predicted'])}{error}"
                 )
             rest = ordered["contribution"].iloc[_SHOWN:]
             if len(rest):
@@ -340,13 +341,13 @@ class Explanation:
         lines = []
         for name, mean in self.ratio.items():
             lines.append(
-                f"Link to {name!r}: {mean:.1f} nats a row over {self.rows[name]:,} matches; "
+                f"Link to {shown(name)}: {mean:.1f} nats a row over {self.rows[name]:,} matches; "
                 f"{100 * self.told_apart[name]:.0f}% of them are told apart from each other. Carried by"
             )
             own = self.columns[self.columns["link"] == name]
             lines += [
-                f"  {one['contribution']:+6.2f}  {one['table']}: {one['column']} (without it {-one['drop_cost']:+.2f} "
-                f"nats, {100 * one['told_apart']:.0f}% told apart)"
+                f"  {one['contribution']:+6.2f}  {shown(one['table'])}: {shown(one['column'])} "
+                f"(without it {-one['drop_cost']:+.2f} nats, {100 * one['told_apart']:.0f}% told apart)"
                 for one in own.head(_SHOWN).to_dict("records")
             ]
             if len(own) > _SHOWN:
