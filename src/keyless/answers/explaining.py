@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,8 @@ BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 MOST_ROWS = 300
 """Matched rows that the overall explanation looks at, drawn at random but always the same: a mean over so many is known
 to 6% of the spread between rows."""
+
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{4,}")
 
 _SHOWN = 8
 """Columns that are shown in one line each; the others are in the frame."""
@@ -450,4 +453,7 @@ def shown(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return f"{value:.4g}"
     text = " ".join(str(value).split())
+    if _LONG_NUMBER.fullmatch(text):
+        # A cell of a text file, with more digits than a reader needs.
+        return f"{float(text):.4g}"
     return text if len(text) <= 30 else f"{text[:29]}…"
