@@ -74,6 +74,16 @@ def test_others_share_what_is_left_in_proportion_to_the_coupling():
     np.testing.assert_allclose(distribution(blind)[0], [[0.6, 0.2, 0.2], [0.1 / 3] * 3])
 
 
+def test_a_link_that_knows_its_distribution_is_taken_at_its_word():
+    evidence = Evidence("linked", 5.5, (1.0,), 3.0, 1.0, 3)
+    coupling, alone = np.array([[0.7, 0.1], [0.05, 0.15]]), np.array([0.2, 0.8])
+    link = TableLink(np.array([0, -1]), np.array([0.7, 0.8]), np.zeros(2), coupling, evidence, alone=alone)
+    partners, nobody = distribution(link)
+    np.testing.assert_allclose(partners, coupling)
+    np.testing.assert_allclose(nobody, alone)
+    assert partners is not coupling
+
+
 def test_weights_that_are_rounding_are_nobodys():
     evidence = Evidence("linked", 5.5, (1.0,), 3.0, 1.0, 3)
     coupling = np.array([[1.0, 5e-324], [1e-320, 1.0]])

@@ -95,7 +95,9 @@ def _matched(ratios: FloatArray) -> tuple[IntArray, FloatArray]:
     left, right = linear_sum_assignment(np.maximum(gain, 0.0), maximize=True)
     good = gain[left, right] > 0
     partner[left[good]] = right[good]
-    return partner, couple_with_strangers(ratios, common=common).toarray()
+    chance = couple_with_strangers(ratios, common=common).toarray()
+    # Rows sum to at most 1 up to where the iteration stopped.
+    return partner, chance / np.maximum(chance.sum(axis=1, keepdims=True), 1.0)
 
 
 def _margins(partner: IntArray, ratios: FloatArray) -> FloatArray:
@@ -111,7 +113,8 @@ def _margins(partner: IntArray, ratios: FloatArray) -> FloatArray:
 
 def _more_rows(link: Any, free: IntArray, partner: IntArray, chance: FloatArray, ratios: FloatArray) -> Any:
     """Return a link whose table has more rows: what was "nobody" is shared with them."""
-    first, nobody = link.coupling.shape[1], distribution(link)[1][free]
+    partners, alone = distribution(link)
+    first, nobody = partners.shape[1], alone[free]
     chance = chance * nobody[:, None]
     taken = np.flatnonzero(partner >= 0)
     permutation, probability, margin = link.permutation.copy(), link.probability.copy(), link.margin.copy()
@@ -121,25 +124,34 @@ def _more_rows(link: Any, free: IntArray, partner: IntArray, chance: FloatArray,
     margin[free] = _margins(partner, ratios)
     more = np.zeros((len(permutation), chance.shape[1]))
     more[free] = chance
+    alone[free] = np.maximum(nobody - chance.sum(axis=1), 0.0)
     return replace(
-        link, permutation=permutation, probability=probability, margin=margin, coupling=_beside(link.coupling, more)
+        link,
+        permutation=permutation,
+        probability=probability,
+        margin=margin,
+        coupling=_beside(partners, more),
+        alone=alone,
     )
 
 
 def _more_reference_rows(link: Any, free: IntArray, partner: IntArray, chance: FloatArray, ratios: FloatArray) -> Any:
     """Return a link whose reference has more rows."""
     matched = partner >= 0
-    stated = np.maximum(1.0 - chance.sum(axis=1), 0.0)
+    partners, alone = distribution(link)
+    nobody = np.maximum(1.0 - chance.sum(axis=1), 0.0)
+    stated = nobody.copy()
     stated[matched] = chance[matched, partner[matched]]
     places = np.where(matched, free[np.maximum(partner, 0)] if len(free) else -1, -1)
-    more = np.zeros((len(partner), link.coupling.shape[1]))
+    more = np.zeros((len(partner), partners.shape[1]))
     more[:, free] = chance
     return replace(
         link,
         permutation=np.concatenate([link.permutation, places]),
         probability=np.concatenate([link.probability, stated]),
         margin=np.concatenate([link.margin, _margins(partner, ratios)]),
-        coupling=_below(link.coupling, more),
+        coupling=_below(partners, more),
+        alone=np.concatenate([alone, nobody]),
     )
 
 

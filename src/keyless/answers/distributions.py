@@ -24,9 +24,10 @@ _NOTHING = 1e-290
 def distribution(link: Any) -> tuple[FloatArray | sparse.csr_array, FloatArray]:
     """Return the probability of each partner of each reference row, and of "nobody".
 
-    The match, or "nobody" where a row has none, has the probability that `matches` states. What is left to 1 goes to
-    the others in proportion to the coupling; where tables are unlinkable to all that may be, in equal parts, since
-    nothing tells them apart.
+    That is what the link holds, `coupling` and `alone`. Of links that do not know `alone`, such as those of an earlier
+    version, the match, or "nobody" where a row has none, has the probability that `matches` states. What is left to 1
+    goes to the others in proportion to the coupling; where tables are unlinkable to all that may be, in equal parts,
+    since nothing tells them apart.
 
     Args:
         link: what was found for a table, a `TableLink`.
@@ -36,15 +37,12 @@ def distribution(link: Any) -> tuple[FloatArray | sparse.csr_array, FloatArray]:
         together sum to 1 in every row.
     """
     permutation = link.permutation
+    if len(link.alone):
+        return _summing_to_one(_known(link.coupling), np.nan_to_num(link.alone, nan=0.0))
     own = np.flatnonzero(permutation >= 0)
     matched = permutation >= 0
     stated = np.clip(np.nan_to_num(link.probability, nan=0.0), 0.0, 1.0)
-    weights: Any
-    if is_sparse(link.coupling):
-        weights = sparse.csr_array(link.coupling, copy=True)
-        weights.data = np.maximum(np.nan_to_num(weights.data, nan=0.0), 0.0)
-    else:
-        weights = np.maximum(np.nan_to_num(link.coupling, nan=0.0), 0.0)
+    weights = _known(link.coupling)
     nobody = np.maximum(1.0 - np.asarray(weights.sum(axis=1)).ravel(), 0.0)
     if link.evidence.verdict == "unlinkable":
         weights, nobody = (weights > 0).astype(np.float64), np.zeros(len(permutation))
@@ -59,6 +57,27 @@ def distribution(link: Any) -> tuple[FloatArray | sparse.csr_array, FloatArray]:
     else:
         weights *= left[:, None]
     return _replaced(weights, own, permutation[own], stated[own]), alone
+
+
+def _summing_to_one(partners: Any, nobody: FloatArray) -> tuple[Any, FloatArray]:
+    """Return a distribution whose rows sum to 1, up to rounding; "nobody" for rows of which nothing is known."""
+    total = np.asarray(partners.sum(axis=1)).ravel() + nobody
+    nobody = np.where(total > 0, nobody, 1.0)
+    share = 1 / np.where(total > 0, total, 1.0)
+    if is_sparse(partners):
+        partners.data *= np.repeat(share, np.diff(partners.indptr))
+    else:
+        partners *= share[:, None]
+    return partners, nobody * share
+
+
+def _known(coupling: Any) -> Any:
+    """Return a copy of a coupling, 0 where it is not a number."""
+    if not is_sparse(coupling):
+        return np.maximum(np.nan_to_num(coupling, nan=0.0), 0.0)
+    weights = sparse.csr_array(coupling, copy=True)
+    weights.data = np.maximum(np.nan_to_num(weights.data, nan=0.0), 0.0)
+    return weights
 
 
 def _replaced(given: Any, rows: IntArray, places: IntArray, values: FloatArray) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -31,6 +32,7 @@ from keyless.errors import InputError
 if TYPE_CHECKING:
     from keyless.links import Links
     from keyless.runs import Unfinished
+    from keyless.tables import Table
 
 __all__ = ["Linked", "link", "run_link"]
 
@@ -47,7 +49,8 @@ def link(
     out: Path | None = None,
     report: Path | None = None,
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    spreadsheet_safe: Annotated[bool, Parameter(show_default=False)] = False,
+    out_format: Literal["same", "csv", "tsv", "xlsx"] = "same",
+    raw_cells: Annotated[bool, Parameter(show_default=False)] = False,
     resume: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     config: Path | None = None,
     reading: ReadingOptions | None = None,
@@ -62,12 +65,14 @@ def link(
     unlinkable. Ctrl-C ends the search and saves the best so far (exit code 130).
 
     Args:
-        tables: Two or more table files about the same things: CSV, TSV or Parquet, also compressed; `-` is standard
-            input.
+        tables: Two or more table files about the same things: CSV, TSV or Parquet, also compressed, .xlsx, .ods,
+            .h5ad; `book.xlsx::sheet` and `file.db::table` (SQLite, DuckDB) name what is inside; `-` is standard input.
         out: Folder for the results: a new one, an empty one, or an earlier run, which is replaced.
         report: Also write the report to this HTML file.
         json: Print the verdict as JSON; without `--out` the matches, too.
-        spreadsheet_safe: Put a `'` before text cells that a spreadsheet would run as a formula.
+        out_format: Format of the tables written: separator, decimal mark and encoding of the table given (.xlsx for a
+            spreadsheet), plain CSV or TSV with points and UTF-8, or .xlsx.
+        raw_cells: Write text as it is. Otherwise a `'` goes before text that a spreadsheet would run as a formula.
         resume: Continue a killed run from its last finished stage.
         config: TOML file of options; those given on the command line win. Each run writes its own as config.toml.
         reading: How files become tables.
@@ -75,6 +80,7 @@ def link(
         joining: What the joined table holds.
     """
     from keyless import runs
+    from keyless.tables import place_of, source_file
 
     reading, linking, joining = reading or ReadingOptions(), linking or LinkingOptions(), joining or JoiningOptions()
     del config  # its options are already in the others
@@ -83,13 +89,12 @@ def link(
         raise InputError("--resume: must come with --out, the folder of the run to continue.")
     if resume and STDIN in tables:
         raise InputError("--resume: must not come with standard input (-), which cannot be read again.")
+    runs.check_format(out_format)
     inputs = check_files(tables)
-    given = [*tables, *(path for path in (linking.known_pairs, linking.forbid) if path is not None)]
-    _check_places(out, report, given)
-    if out is None and (joining.how != "left" or joining.no_fill):
-        raise InputError("--how and --no-fill: must come with --out, the folder that gets joined.csv.")
+    given = [*map(source_file, tables), *(path for path in (linking.known_pairs, linking.forbid) if path is not None)]
+    _check_places(out, report, given, joining)
     options = configuration(
-        tables, reading, linking, joining, out=out, report=report, spreadsheet_safe=spreadsheet_safe
+        tables, reading, linking, joining, out=out, report=report, out_format=out_format, raw_cells=raw_cells
     )
     text = runs.to_toml(options, title="What `keyless link` was run with; `keyless link --config` reads it.")
     command = command_line(options)
@@ -97,7 +102,7 @@ def link(
         unfinished = None
         if out is not None:
             relevant = {name: value for name, value in options.items() if name not in _NO_BEARING}
-            relevant["tables"] = [path.name for path in tables]
+            relevant["tables"] = [place_of(path).where for path in tables]
             files = [*inputs, *(runs.fingerprint(path) for path in given[len(tables) :] if path.is_file())]
             unfinished = stack.enter_context(
                 runs.open_unfinished(out, configuration=text, options=relevant, inputs=files, resume=resume)
@@ -109,7 +114,9 @@ def link(
         links = None if unfinished is None else unfinished.kept()
         if links is None:
             checkpoint = None if unfinished is None else unfinished.checkpoint
-            links = run_link(tables, reading, linking, watch, checkpoint=checkpoint)
+            links = run_link(
+                tables, reading, linking, watch, checkpoint=checkpoint, check=partial(runs.check_format, out_format)
+            )
         done = Linked(links, warnings_about(links.tables), watch.interrupted)
         if out is not None and unfinished is not None:
             if not done.interrupted:
@@ -117,7 +124,7 @@ def link(
             try:
                 runs.write_run(
                     links, out, configuration=text, command=command, inputs=files, timings=watch.stages.timings,
-                    warnings=done.warnings, spreadsheet_safe=spreadsheet_safe, joining=joining.plain,
+                    warnings=done.warnings, out_format=out_format, raw_cells=raw_cells, joining=joining.plain,
                 )  # fmt: skip
             except Exception:
                 if not unfinished.empty:
@@ -128,8 +135,8 @@ def link(
         if report is not None:
             runs.write_report(links, report, command=command)
         can_resume = done.interrupted and unfinished is not None and not unfinished.empty
-    least = joining.min_probability
-    _tell(done, out=out, as_json=json, spreadsheet_safe=spreadsheet_safe, min_probability=least)
+    matches = {"out_format": out_format, "raw_cells": raw_cells, "min_probability": joining.min_probability}
+    _tell(done, out=out, as_json=json, matches=matches)
     if can_resume:
         say(_GOES_ON)
     return INTERRUPTED if done.interrupted else exit_code(links)
@@ -157,6 +164,7 @@ def run_link(
     watch: Watch,
     *,
     checkpoint: Path | None = None,
+    check: Callable[[Sequence[Table]], None] | None = None,
 ) -> Links:
     """Read tables and link them.
 
@@ -166,10 +174,13 @@ def run_link(
         linking: what is known of the rows, and what the search may spend.
         watch: shows progress, and says when to stop.
         checkpoint: folder in which the engine keeps finished stages.
+        check: called with the tables before they are linked, to refuse them.
     """
     from keyless.linker import link as linked
 
     read = open_tables(tables, reading, reference=linking.reference)
+    if check is not None:
+        check(read)
     options = linking_options(linking, read)
     watch.stages.spent("reading")
     links = linked({table.name: table for table in read}, callback=watch, checkpoint=checkpoint, **options)
@@ -177,8 +188,10 @@ def run_link(
     return links
 
 
-def _check_places(out: Path | None, report: Path | None, given: Sequence[Path]) -> None:
+def _check_places(out: Path | None, report: Path | None, given: Sequence[Path], joining: JoiningOptions) -> None:
     """Say before the work, not after, that results cannot be written."""
+    if out is None and (joining.how != "left" or joining.no_fill):
+        raise InputError("--how and --no-fill: must come with --out, the folder that gets the joined table.")
     if out is not None:
         check_out(out, given)
     if report is not None:
@@ -201,13 +214,16 @@ def _not_all_lost(unfinished: Unfinished) -> Iterator[None]:
 def _tell_resumed(unfinished: Unfinished, *, resume: bool) -> None:
     if unfinished.resumed:
         say("continuing the unfinished run.")
+    elif unfinished.could_resume:
+        say(
+            f"an earlier run was not finished, and {unfinished.folder.name} has its finished stages; --resume "
+            "continues it. This run starts from the beginning; the earlier stages are kept until it has finished one."
+        )
     elif resume:
         say("there is no unfinished run to resume; starting from the beginning.")
 
 
-def _tell(
-    done: Linked, *, out: Path | None, as_json: bool, spreadsheet_safe: bool, min_probability: float | None
-) -> None:
+def _tell(done: Linked, *, out: Path | None, as_json: bool, matches: Mapping[str, Any]) -> None:
     from keyless import runs
 
     for warning in done.warnings:
@@ -216,12 +232,12 @@ def _tell(
     if as_json:
         more: dict[str, Any] = {"warnings": done.warnings, "interrupted": done.interrupted}
         if out is None:
-            more["matches"] = runs.match_records(done.links, min_probability=min_probability)
+            more["matches"] = runs.match_records(done.links, min_probability=matches["min_probability"])
         else:
             more["out"] = str(out)
         print_json(verdicts(done.links) | more)
     elif out is None:
-        write_out(runs.matches_text(done.links, spreadsheet_safe=spreadsheet_safe, min_probability=min_probability))
+        write_out(runs.matches_text(done.links, **matches))
     if done.interrupted:
         where = "went to stdout" if out is None else f"is in {out}"
         say(f"interrupted; the best so far {where}.")

@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.columns import Coding
+from keyless.tables.dialect import Dialect
 from keyless.tables.ids import row_numbers
 from keyless.tables.kept import KeptFile
 from keyless.tables.matrices import is_sparse
@@ -53,6 +54,7 @@ def pack_table(table: Table) -> tuple[dict[str, Any], Arrays, Files]:
         "source": table.source,
         "unstored_missing": table.unstored_missing,
         "uses": [asdict(use) for use in table.uses],
+        "dialect": asdict(table.dialect),
     }
     if table.matrix is not None:
         document["matrix"] = _pack_matrix(table.matrix, arrays)
@@ -109,6 +111,7 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
         matrix=matrix if form != "frame" else None,
         unstored_missing=document["unstored_missing"],
         kept=KeptFile(**document["kept"]) if "kept" in document else None,
+        dialect=Dialect(**document.get("dialect", {})),
     )
 
 
