@@ -39,7 +39,7 @@ FOLDER = """## The folder that `keyless link --out` writes
 | file | |
 |---|---|
 | `matches.csv` | `reference_id, table, row_id, probability, margin`, one line per reference row and table |
-| `joined.csv`, `joined.parquet` | one wide table in the reference's order, filled in |
+| `joined.csv`, `joined.parquet` | one wide table with partners' ids and probabilities; absent rows stay empty |
 | `completed/<table>.csv` | each table in the reference's order, filled in |
 | `completed/<table>.filled.csv` | the same cells: 1 where an entry was filled in, 0 elsewhere |
 | `report.html` | the report, one page that needs nothing else |

@@ -14,7 +14,7 @@ import pytest
 import keyless
 from keyless import cli, datasets, linker, report
 
-COMMANDS = ("demo", "link", "check", "fill", "inspect", "report", "reproduce")
+COMMANDS = ("demo", "link", "check", "explain", "fill", "inspect", "report", "reproduce")
 HEAVY = ("numpy", "scipy", "sklearn", "torch", "pandas", "matplotlib", "array_api_compat", "joblib")
 
 

@@ -216,7 +216,7 @@ def test_function_explains_bad_input(change, message):
         SoftImpute(),
         SoftImpute(penalty=1.0, offsets="both"),
         SoftImpute(offsets="none", rank=1),
-        SoftImpute(offsets="rows"),
+        SoftImpute(scale=False),
     ]
 )
 def test_scikit_learn_contract(estimator, check):
@@ -228,7 +228,7 @@ def test_scikit_learn_contract(estimator, check):
 def test_optimality_with_offsets(offsets, observed):
     values, mask = problem(observed=observed)
     values = values + 3 + np.linspace(0, 5, 40) + np.linspace(-4, 4, 60)[:, None]
-    model = SoftImpute(penalty=2.0, offsets=offsets, **TIGHT).fit(with_missing(values, mask))
+    model = SoftImpute(scale=False, penalty=2.0, offsets=offsets, **TIGHT).fit(with_missing(values, mask))
     estimate = model.row_factors_ @ model.column_factors_.T
     residual = np.where(mask, values - estimate - model.row_offsets_[:, None] - model.column_offsets_, 0)
     assert_optimal(residual, estimate, 2.0)
@@ -250,7 +250,7 @@ def test_complete_table_has_a_closed_form(offsets):
         level = level + values.mean(axis=0)
     if offsets in ("rows", "both"):
         level = level + (values - level).mean(axis=1)[:, None]
-    model = SoftImpute(penalty=4.0, offsets=offsets, **TIGHT).fit(values)
+    model = SoftImpute(scale=False, penalty=4.0, offsets=offsets, **TIGHT).fit(values)
     found = model.estimate_at(np.arange(60)[:, None], np.arange(40))
     assert np.allclose(found, level + shrink(values - level, 4.0), atol=1e-8)
 
@@ -261,7 +261,7 @@ def test_complete_table_has_a_closed_form(offsets):
 def test_transforming_the_fitted_rows_gives_the_fit(offsets, max_iter):
     values, mask = problem()
     table = with_missing(values, mask)
-    model = SoftImpute(penalty=2.0, offsets=offsets, max_iter=max_iter)
+    model = SoftImpute(scale=False, penalty=2.0, offsets=offsets, max_iter=max_iter)
     filled = model.fit_transform(table)
     assert np.array_equal(filled, model.transform(table))
     assert np.array_equal(filled[mask], values[mask])
@@ -272,7 +272,7 @@ def test_transforming_the_fitted_rows_gives_the_fit(offsets, max_iter):
 
 def test_a_new_row_is_the_ridge_fit_to_the_column_factors():
     values, mask = problem()
-    model = SoftImpute(penalty=2.0, offsets="columns").fit(with_missing(values, mask)[:50])
+    model = SoftImpute(scale=False, penalty=2.0, offsets="columns").fit(with_missing(values, mask)[:50])
     factors, level = model.column_factors_, model.column_offsets_
     filled = model.transform(with_missing(values, mask)[50:])
     for row, seen, found in zip(values[50:], mask[50:], filled, strict=True):
@@ -287,12 +287,12 @@ def test_sparse_and_dense_tables_agree(offsets):
     values[mask & (values < -1)] = 0.0  # stored zeros are observations
     thin = as_sparse(values, mask)
     assert thin.nnz == mask.sum()
-    dense = SoftImpute(penalty=1.0, offsets=offsets, **TIGHT).fit_transform(with_missing(values, mask))
-    model = SoftImpute(penalty=1.0, offsets=offsets, **TIGHT)
+    dense = SoftImpute(scale=False, penalty=1.0, offsets=offsets, **TIGHT).fit_transform(with_missing(values, mask))
+    model = SoftImpute(scale=False, penalty=1.0, offsets=offsets, **TIGHT)
     assert np.allclose(model.fit_transform(thin), dense, atol=1e-4)
     for other in (sparse.coo_matrix(thin), thin.tocsc()):
         assert np.allclose(model.transform(other), dense, atol=1e-4)
-    chosen = SoftImpute(offsets=offsets).fit_transform(thin)
+    chosen = SoftImpute(scale=False, offsets=offsets).fit_transform(thin)
     assert np.array_equal(chosen[mask], values[mask])
 
 
@@ -300,7 +300,7 @@ def test_sparse_tables_with_repeats_and_stored_nan():
     rows, columns, data = [0, 0, 1, 1, 2, 2], [0, 0, 0, 1, 0, 1], [1.0, 1.0, 4.0, 2.0, 6.0, np.nan]
     repeated = sparse.coo_array((data, (rows, columns)), shape=(3, 2))
     plain = np.array([[2.0, np.nan], [4.0, 2.0], [6.0, np.nan]])
-    model = SoftImpute(penalty=0.1, offsets="none", **TIGHT)
+    model = SoftImpute(scale=False, penalty=0.1, offsets="none", **TIGHT)
     assert np.allclose(model.fit_transform(repeated), model.fit_transform(plain), atol=1e-6)
     assert repeated.nnz == 6
 
@@ -309,7 +309,7 @@ def test_a_sparse_fit_never_forms_the_dense_table():
     generator = np.random.default_rng(0)
     rows, columns = generator.integers(20_000, size=60_000), generator.integers(3_000, size=60_000)
     thin = sparse.csr_array((generator.standard_normal(60_000), (rows, columns)), shape=(20_000, 3_000))
-    model = SoftImpute(penalty=6.0, rank=3, max_iter=20, tolerance=1e-3)
+    model = SoftImpute(scale=False, penalty=6.0, rank=3, max_iter=20, tolerance=1e-3)
     tracemalloc.start()
     model.fit(thin)
     peak = tracemalloc.get_traced_memory()[1]
@@ -328,27 +328,28 @@ def test_dtype_and_memory_of_the_caller(dtype):
     wide = np.repeat(table, 2, axis=1)[:, ::2]
     wide.flags.writeable = False
     before = wide.copy()
-    model = SoftImpute(penalty=2.0)
+    model = SoftImpute(scale=False, penalty=2.0)
     filled = model.fit_transform(wide)
     assert filled.dtype == (np.float32 if dtype is np.float32 else np.float64)
     assert np.array_equal(wide, before, equal_nan=True)
     assert np.allclose(filled, model.fit_transform(table), atol=1e-5)
     if dtype is np.float32:
         assert model.components_.dtype == model.estimate_at(0, 0).dtype == np.float32
-        exact = SoftImpute(penalty=2.0).fit_transform(table.astype(np.float64))
+        exact = SoftImpute(scale=False, penalty=2.0).fit_transform(table.astype(np.float64))
         assert np.allclose(filled, exact, atol=1e-4)
 
 
 # --- awkward tables --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:SoftImpute. no entry of column")
 @pytest.mark.parametrize("offsets", OFFSETS)
 @pytest.mark.parametrize("penalty", [None, 0.5])
 def test_rows_and_columns_without_any_entry(offsets, penalty):
     values, mask = problem(observed=0.7)
     values = values + np.linspace(0, 5, 40)
     mask[7], mask[:, 11] = False, False
-    model = SoftImpute(penalty=penalty, offsets=offsets)
+    model = SoftImpute(scale=False, penalty=penalty, offsets=offsets)
     filled = model.fit_transform(with_missing(values, mask))
     assert np.isfinite(filled).all()
     # Nothing observed leaves M at zero there, so only offsets remain; an unknown offset is the mean of the known.
@@ -367,12 +368,13 @@ def test_rows_and_columns_without_any_entry(offsets, penalty):
         assert model.row_offsets_.mean() == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:SoftImpute. no entry of column")
 @pytest.mark.parametrize("offsets", OFFSETS)
 @pytest.mark.parametrize("penalty", [None, 0.5])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (5, 1), (2, 2), (2, 1)])
 def test_tiny_tables(shape, penalty, offsets):
     values = np.arange(1.0, 1 + np.prod(shape)).reshape(shape)
-    model = SoftImpute(penalty=penalty, offsets=offsets)
+    model = SoftImpute(scale=False, penalty=penalty, offsets=offsets)
     assert np.array_equal(model.fit_transform(values), values)
     if values.size > 1:
         values[0, 0] = np.nan
@@ -381,28 +383,28 @@ def test_tiny_tables(shape, penalty, offsets):
 
 def test_one_column_is_filled_with_its_mean():
     column = np.array([[1.0], [2.0], [np.nan], [6.0]])
-    assert SoftImpute(penalty=1.0).fit_transform(column)[2, 0] == pytest.approx(3.0)
-    assert SoftImpute(**TIGHT).fit_transform(column)[2, 0] == pytest.approx(3.0)
+    assert SoftImpute(scale=False, penalty=1.0).fit_transform(column)[2, 0] == pytest.approx(3.0)
+    assert SoftImpute(scale=False, **TIGHT).fit_transform(column)[2, 0] == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("penalty", [None, 0.1])
 def test_constant_columns_stay_constant(penalty):
     values, mask = problem()
     values[:, 4], values[:, 9] = 5.0, 0.0
-    filled = SoftImpute(penalty=penalty, **TIGHT).fit_transform(with_missing(values, mask))
+    filled = SoftImpute(scale=False, penalty=penalty, **TIGHT).fit_transform(with_missing(values, mask))
     assert np.allclose(filled[:, 4], 5.0, atol=1e-4)
     assert np.allclose(filled[:, 9], 0.0, atol=1e-4)
     same = np.where(mask, 7.0, np.nan)
-    assert np.allclose(SoftImpute(penalty=penalty).fit_transform(same), 7.0)
-    assert np.allclose(SoftImpute(penalty=penalty, offsets="both").fit_transform(same), 7.0)
-    assert not SoftImpute(penalty=penalty, offsets="none").fit_transform(np.where(mask, 0.0, np.nan)).any()
+    assert np.allclose(SoftImpute(scale=False, penalty=penalty).fit_transform(same), 7.0)
+    assert np.allclose(SoftImpute(scale=False, penalty=penalty, offsets="both").fit_transform(same), 7.0)
+    assert not SoftImpute(scale=False, penalty=penalty, offsets="none").fit_transform(np.where(mask, 0.0, np.nan)).any()
 
 
 def test_duplicate_rows_are_filled_alike():
     values, mask = problem()
     table = with_missing(values, mask)
     twice = np.vstack([table, table])
-    filled = SoftImpute().fit_transform(twice)
+    filled = SoftImpute(scale=False).fit_transform(twice)
     assert np.allclose(filled[:60], filled[60:], atol=1e-10)
 
 
@@ -412,50 +414,50 @@ def test_duplicate_rows_are_filled_alike():
 def test_choice_recovers_rank_and_beats_simple_fills():
     values, mask = problem(300, 60, rank=4, noise=0.2, observed=0.6)
     values = values + np.linspace(-5, 5, 60)
-    model = SoftImpute()
+    model = SoftImpute(scale=False)
     filled = model.fit_transform(with_missing(values, mask))
     error = np.sqrt(np.mean((filled - values)[~mask] ** 2))
     assert model.rank_ == 4
     assert error < 1.25 * 0.2  # the noise itself cannot be filled; 1.0 would be knowing the signal
-    convex = SoftImpute(penalty=model.penalty_).fit_transform(with_missing(values, mask))
+    convex = SoftImpute(scale=False, penalty=model.penalty_).fit_transform(with_missing(values, mask))
     assert error <= np.sqrt(np.mean((convex - values)[~mask] ** 2))
 
 
 def test_choice_does_not_invent_structure_in_noise():
     generator = np.random.default_rng(0)
     values, mask = generator.standard_normal((200, 50)), generator.random((200, 50)) < 0.7
-    filled = SoftImpute().fit_transform(with_missing(values, mask))
+    filled = SoftImpute(scale=False).fit_transform(with_missing(values, mask))
     assert np.sqrt(np.mean((filled - values)[~mask] ** 2)) < 1.03
 
 
 def test_the_path_records_what_was_chosen():
     values, mask = problem(150, 40)
-    model = SoftImpute(n_penalties=12).fit(with_missing(values, mask))
+    model = SoftImpute(scale=False, n_penalties=12).fit(with_missing(values, mask))
     best = np.argmin(model.path_["validation_error"])
     assert model.penalty_ == model.path_["penalty"][best]
     assert model.rank_ <= model.path_["rank_limit"][best]
     assert (model.path_["rank"] <= model.path_["rank_limit"]).all()
-    limited = SoftImpute(rank=2).fit(with_missing(values, mask))
+    limited = SoftImpute(scale=False, rank=2).fit(with_missing(values, mask))
     assert limited.rank_ <= 2
     assert set(limited.path_["rank_limit"]) == {2}
     assert (np.diff(limited.path_["penalty"]) < 0).all()
-    assert len(SoftImpute(penalty=1.0).fit(with_missing(values, mask)).path_["penalty"]) == 0
+    assert len(SoftImpute(scale=False, penalty=1.0).fit(with_missing(values, mask)).path_["penalty"]) == 0
 
 
 def test_the_choice_moves_with_units_and_levels():
     values, mask = problem(100, 30)
     table = with_missing(values, mask)
-    filled = SoftImpute().fit_transform(table)
+    filled = SoftImpute(scale=False).fit_transform(table)
     level = np.linspace(-3, 3, 30)
-    assert np.allclose(SoftImpute().fit_transform(1000 * table + level), 1000 * filled + level, atol=1e-6)
+    assert np.allclose(SoftImpute(scale=False).fit_transform(1000 * table + level), 1000 * filled + level, atol=1e-6)
 
 
 def test_results_depend_on_the_seed_alone():
     values, mask = problem(100, 30)
     table = with_missing(values, mask)
-    one, two = (SoftImpute(random_state=3).fit(table) for _ in range(2))
+    one, two = (SoftImpute(scale=False, random_state=3).fit(table) for _ in range(2))
     assert np.array_equal(one.row_factors_, two.row_factors_)
-    other = SoftImpute(random_state=4).fit(table)
+    other = SoftImpute(scale=False, random_state=4).fit(table)
     assert not np.array_equal(one.path_["validation_error"][:3], other.path_["validation_error"][:3])
 
 
@@ -464,13 +466,13 @@ def test_results_depend_on_the_seed_alone():
 
 def test_stopping_early_is_said():
     values, mask = problem(observed=0.3)
-    model = SoftImpute(penalty=0.1, max_iter=2)
+    model = SoftImpute(scale=False, penalty=0.1, max_iter=2)
     with pytest.warns(ConvergenceWarning, match="Raise max_iter"):
         model.fit(with_missing(values, mask))
     assert model.status_.reason == "max_iter"
     assert "tolerance" in model.status_.advice
     assert model.n_iter_ == 2
-    assert SoftImpute(penalty=2.0).fit(with_missing(values, mask)).status_.converged
+    assert SoftImpute(scale=False, penalty=2.0).fit(with_missing(values, mask)).status_.converged
 
 
 @pytest.mark.parametrize(
@@ -496,11 +498,11 @@ def test_stopping_early_is_said():
 )
 def test_estimator_explains_bad_input(options, table, message):
     with pytest.raises(InputError, match=message):
-        SoftImpute(**options).fit(np.arange(12.0).reshape(4, 3) if table is None else table)
+        SoftImpute(scale=False, **options).fit(np.arange(12.0).reshape(4, 3) if table is None else table)
 
 
 def test_reading_entries_out_of_range():
-    model = SoftImpute(penalty=1.0).fit(np.arange(12.0).reshape(4, 3))
+    model = SoftImpute(scale=False, penalty=1.0).fit(np.arange(12.0).reshape(4, 3))
     assert model.estimate_at(0, 0).shape == ()
     assert model.estimate_at([[0], [3]], [0, 2]).shape == (2, 2)
     with pytest.raises(InputError, match="rows: must be whole numbers from 0 to 3"):

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from keyless.errors import InputError
-from keyless.knowledge import read_constraints, shared_columns, start_couplings
+from keyless.knowledge import did_you_mean, read_constraints, shared_columns, start_couplings
 from keyless.tables import read_tables
 
 NAN = np.nan
@@ -86,7 +86,15 @@ def test_several_tables_take_pairs_by_table():
     ("given", "message"),
     [
         ([("z", 101)], r"must name rows that exist; clinic has no row 'z'\.$"),
-        ([("a", "101")], r"must name rows that exist; lab has no row '101'\.$"),
+        (
+            [("a", "101")],
+            r"must name rows that exist; lab has no row '101'\. Did you mean 101, which is a number\?$",
+        ),
+        (
+            [(101, "a")],
+            r"must name rows that exist; clinic has no row 101\. lab has: each pair is \(id in the reference, "
+            r"id in the other table\)\.$",
+        ),
         ([("a", None)], r"must name rows that exist; lab has no row None\.$"),
         ([("a", NAN)], r"must name rows that exist; lab has no row None\.$"),
         ([("a", 101, 1.0)], r"must be pairs \(reference id, row id\); found an entry that is not a pair\.$"),
@@ -96,12 +104,42 @@ def test_several_tables_take_pairs_by_table():
         ("ab", r"must be pairs \(reference id, row id\); found 'ab'\.$"),
         (pd.DataFrame({"x": [1]}), r"must have two columns, reference id and row id; found 1\.$"),
         ({"ward": [("a", 101)]}, r"must name one of 'lab'; found 'ward'\.$"),
-        ({"clinic": [("a", "b")]}, r"must name one of 'lab'; found 'clinic'\.$"),
+        (
+            {"clinic": [("a", "b")]},
+            r"must be listed under the other table, 'lab'; 'clinic' is the reference\. Each pair is \(id in the "
+            r"reference, id in the other table\)\.$",
+        ),
     ],
 )
 def test_bad_pairs_are_named(name, given, message):
     with pytest.raises(InputError, match=rf"^{name}: {message}"):
         read_constraints(two(), **{name: given})
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "advice"),
+    [
+        (1, ["00001", "00002"], " Did you mean '00001', which is text?"),
+        ("00002", ["1", "2"], " Did you mean '2'?"),
+        ("0", [0, 5], " Did you mean 0, which is a number?"),
+        (" P7 ", ["p7"], " Did you mean 'p7'?"),
+        ("3.0", [3], " Did you mean 3, which is a number?"),
+        ("patient-17", ["patient-11", "patient_17"], " Did you mean 'patient_17'?"),
+        ("10", ["01", "0"], ""),
+        ("z", ["a", "b"], ""),
+    ],
+)
+def test_ids_that_look_the_same_to_a_person_are_proposed(given, known, advice):
+    assert did_you_mean(given, known) == advice
+
+
+def test_a_part_of_earlier_matches_is_taken_as_pairs():
+    lines = pd.DataFrame(
+        {"reference_id": [0, 1, 1], "table": ["ward", "lab", "ward"], "row_id": [1, 0, 0], "probability": 0.5}
+    )
+    constraints = read_constraints(three(), known_pairs=lines)
+    np.testing.assert_array_equal(constraints.known[0, 1], [[1, 0]])
+    np.testing.assert_array_equal(constraints.known[0, 2], [[0, 1], [1, 0]])
 
 
 def test_pairs_of_several_tables_must_say_which():

@@ -70,7 +70,7 @@ def test_stored_zeros_repeats_and_nan_mean_the_same_in_both_doors():
     values = np.array([[2.0, 9.0], [4.0, 2.0], [6.0, 9.0], [9.0, 0.0]])
     wanted = soft_impute(values, values < 9, 0.1, **TIGHT).estimate()
     assert np.allclose(soft_impute(repeated, None, 0.1, **TIGHT).estimate(), wanted, atol=1e-6)
-    model = SoftImpute(penalty=0.1, offsets="none", **TIGHT).fit(repeated)
+    model = SoftImpute(scale=False, penalty=0.1, offsets="none", **TIGHT).fit(repeated)
     assert np.allclose(model.estimate_at(np.arange(4)[:, None], np.arange(2)), wanted, atol=1e-6)
 
 
@@ -79,8 +79,8 @@ def test_sparse_and_dense_choose_alike(offsets):
     """The same held-out entries, hence the same path; far levels, so that taking them off late must be exact."""
     values, mask, thin = ratings(share=0.6, level=50.0)  # above a quarter, the dense table is swept as it is
     settings = {"offsets": offsets, "rank": 3, "tolerance": 1e-10, "max_iter": 1000}
-    dense = SoftImpute(**settings).fit(np.where(mask, values, np.nan))
-    found = SoftImpute(**settings).fit(thin)
+    dense = SoftImpute(scale=False, **settings).fit(np.where(mask, values, np.nan))
+    found = SoftImpute(scale=False, **settings).fit(thin)
     assert found.penalty_ == pytest.approx(dense.penalty_, rel=1e-6)
     assert np.allclose(found.path_["validation_error"], dense.path_["validation_error"], rtol=1e-3)
     places = np.arange(300)[:, None], np.arange(60)
@@ -92,7 +92,10 @@ def test_float32_entries_are_summed_in_float64(offsets):
     _, _, thin = ratings(level=1000.0)
     single = thin.astype(np.float32)
     settings = {"penalty": 3.0, "rank": 4, "offsets": offsets}
-    found, wanted = SoftImpute(**settings).fit(single), SoftImpute(**settings).fit(single.astype(np.float64))
+    found, wanted = (
+        SoftImpute(scale=False, **settings).fit(single),
+        SoftImpute(scale=False, **settings).fit(single.astype(np.float64)),
+    )
     assert np.allclose(found.objective_, wanted.objective_, rtol=1e-12)  # in float32 the levels alone err by 1e-7
     assert found.row_factors_.dtype == found.column_factors_.dtype == found.estimate_at(0, 0).dtype == np.float32
     places = np.arange(300)[:, None], np.arange(60)
@@ -107,7 +110,7 @@ def test_the_mean_of_a_long_float32_column():
     """Summed one by one in float32, these means would be off in the fifth digit."""
     generator = np.random.default_rng(0)
     columns = (1000 + generator.random((150_000, 3))).astype(np.float32)
-    model = SoftImpute(penalty=1e9).fit(sparse.csr_array(columns))
+    model = SoftImpute(scale=False, penalty=1e9).fit(sparse.csr_array(columns))
     assert model.rank_ == 0
     assert np.allclose(model.column_offsets_, columns.mean(axis=0, dtype=np.float64), rtol=1.2e-7)
 
@@ -116,9 +119,9 @@ def test_the_mean_of_a_long_float32_column():
 def test_the_size_of_chunks_does_not_matter(chunk, monkeypatch):
     _, _, thin = ratings(60, 30, level=5.0)
     thin = sparse.vstack([thin, sparse.csr_array((3, 30)), thin[:1], sparse.csr_array((2, 30))], format="csr")
-    wanted = SoftImpute(rank=2, offsets="both").fit(thin)
+    wanted = SoftImpute(scale=False, rank=2, offsets="both").fit(thin)
     monkeypatch.setattr(observed, "_CHUNK", chunk)
-    found = SoftImpute(rank=2, offsets="both").fit(thin)
+    found = SoftImpute(scale=False, rank=2, offsets="both").fit(thin)
     assert np.allclose(found.path_["validation_error"], wanted.path_["validation_error"], rtol=1e-9)
     for name in ("row_offsets_", "column_offsets_", "singular_values_"):
         assert np.allclose(getattr(found, name), getattr(wanted, name), rtol=1e-6, atol=1e-9)
@@ -139,7 +142,7 @@ def test_the_caller_keeps_his_table(change):
         array.flags.writeable = False
     before = [array.copy() for array in (other.data, other.indices, other.indptr)]
     assert np.array_equal(soft_impute(other, None, 3.0).estimate(), wanted)
-    SoftImpute(penalty=3.0).fit(other)
+    SoftImpute(scale=False, penalty=3.0).fit(other)
     for array, copy in zip((other.data, other.indices, other.indptr), before, strict=True):
         assert np.array_equal(array, copy)
 
@@ -160,14 +163,14 @@ def test_the_start_from_a_part_saves_sweeps_and_moves_nothing(monkeypatch):
     values, mask, thin = ratings(1500, 25)
     plain = soft_impute(thin, None, 8.0, **TIGHT)
     quick = soft_impute(thin, None, 8.0)
-    estimators = [SoftImpute(penalty=8.0, offsets="both", **TIGHT).fit(thin)]
+    estimators = [SoftImpute(scale=False, penalty=8.0, offsets="both", **TIGHT).fit(thin)]
     monkeypatch.setattr(sweeps, "_LONG", 100)  # parts of parts: 1500, 150, 15 rows
     helped = soft_impute(thin, None, 8.0, **TIGHT)
     assert not np.array_equal(helped.left, plain.left)
     assert_minimum(values, mask, helped.estimate(), 8.0)
     assert np.allclose(helped.estimate(), plain.estimate(), atol=1e-5)
     assert len(soft_impute(thin, None, 8.0).objective) < len(quick.objective)
-    estimators.append(SoftImpute(penalty=8.0, offsets="both", **TIGHT).fit(thin))
+    estimators.append(SoftImpute(scale=False, penalty=8.0, offsets="both", **TIGHT).fit(thin))
     one, two = (model.estimate_at(np.arange(1500)[:, None], np.arange(25)) for model in estimators)
     assert np.allclose(one, two, atol=1e-5)
 
@@ -179,7 +182,9 @@ def test_the_start_is_rescaled_to_the_whole(monkeypatch):
     tilted = sparse.csr_array((values[mask], np.nonzero(mask)), shape=mask.shape)
     monkeypatch.setattr(sweeps, "_LONG", 1000)
     fits = [soft_impute(thin, None, 8.0).objective]
-    fits += [SoftImpute(penalty=8.0, offsets=offsets).fit(tilted).objective_ for offsets in ("rows", "both")]
+    fits += [
+        SoftImpute(scale=False, penalty=8.0, offsets=offsets).fit(tilted).objective_ for offsets in ("rows", "both")
+    ]
     for objective in fits:
         assert objective[0] < 1.04 * objective[-1]
 
@@ -220,7 +225,7 @@ def test_entries_of_the_estimate(kind, monkeypatch):
 @pytest.mark.parametrize("offsets", OFFSETS)
 def test_entries_of_new_rows_are_those_of_transform(offsets):
     _, mask, thin = ratings(level=4.0)
-    model = SoftImpute(penalty=3.0, offsets=offsets).fit(thin[:200])
+    model = SoftImpute(scale=False, penalty=3.0, offsets=offsets).fit(thin[:200])
     rows, columns = np.nonzero(~mask[200:])
     filled = model.transform(thin[200:])
     assert np.allclose(model.estimate_at(rows, columns, X=thin[200:]), filled[rows, columns], atol=1e-12)
@@ -258,7 +263,7 @@ def test_the_entries_are_held_once(offsets, monkeypatch):
     """Beside the caller's table: one residual in float64, while the rank grows, and flags."""
     thin = random_table(2_000, 2_000, 600)
     monkeypatch.setattr(observed, "_CHUNK", 50_000)
-    model = SoftImpute(penalty=1.0, rank=2, max_iter=6, tolerance=1e-3, offsets=offsets)
+    model = SoftImpute(scale=False, penalty=1.0, rank=2, max_iter=6, tolerance=1e-3, offsets=offsets)
     assert peak_bytes(lambda: model.fit(thin)) < 12 * thin.nnz
 
 

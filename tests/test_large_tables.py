@@ -550,7 +550,14 @@ def test_new_rows_are_placed_the_same_whole_or_in_parts(rng, monkeypatch, gaps, 
         for table in tables.values():
             table[rng.random(table.shape) < 0.15] = NAN
     found = linked(tables, [np.arange(300)])
-    whole = found.place(fresh, table="b", candidates=7)
+
+    def placed():
+        """The candidates of each new row, and apart from them how likely it is nobody."""
+        lines = found.place(fresh, table="b", candidates=7)
+        nobody = lines["reference_id"].isna()
+        return lines[~nobody].reset_index(drop=True), lines[nobody].sort_values("row")["probability"].to_numpy()
+
+    whole, nobody = placed()
     if gaps:
         # All pairs exactly, as few pairs are compared.
         blocks, rows = found._placed
@@ -562,11 +569,13 @@ def test_new_rows_are_placed_the_same_whole_or_in_parts(rng, monkeypatch, gaps, 
         probability = np.exp(exact) / (300 + np.exp(exact).sum(axis=1, keepdims=True))
         whole["reference_id"] = best.ravel()
         whole["probability"] = np.take_along_axis(probability, best, axis=1).ravel()
+        np.testing.assert_allclose(nobody, 1 - probability.sum(axis=1), atol=1e-9)
     monkeypatch.setattr(joint_model, "_CELLS_AT_A_TIME", 1)
     if approximately:
         monkeypatch.setattr(placing, "_EXACT_PAIRS", 700)
         monkeypatch.setattr(placing, "_PAIRS_AT_A_TIME", 1000)
-    parts = found.place(fresh, table="b", candidates=7)
+    parts, nobody_in_parts = placed()
+    np.testing.assert_allclose(nobody_in_parts, nobody, rtol=0.02 if gaps and approximately else 1e-9, atol=1e-9)
     assert parts["row"].tolist() == whole["row"].tolist()
     if gaps and approximately:
         # Rows beyond the best of each part weigh next to nothing; only those may differ.

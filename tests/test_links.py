@@ -298,27 +298,35 @@ def test_standard_errors_are_calibrated(scale):
 def test_joined_is_all_columns_side_by_side(data, found):
     joined = found.joined()
     assert isinstance(joined, pd.DataFrame)
-    assert joined.shape == (50, 30)
-    assert list(joined.columns) == [f"{name}_{k}" for name, table in data.tables.items() for k in range(table.shape[1])]
-    np.testing.assert_array_equal(joined.to_numpy(), np.hstack(list(found.completed.values())))
+    extra = [f"{name}_{what}" for name in ("table1", "table2") for what in ("id", "probability")]
+    numbers = joined.drop(columns=extra)
+    assert list(numbers) == [f"{name}_{k}" for name, table in data.tables.items() for k in range(table.shape[1])]
+    np.testing.assert_array_equal(numbers.to_numpy(), np.hstack(list(found.completed.values())))
+    for name, permutation in found.permutations.items():
+        assert joined[f"{name}_id"].tolist() == permutation.tolist()
+        np.testing.assert_array_equal(joined[f"{name}_probability"], found.found[name].probability)
     assert joined.index.tolist() == list(range(50))
 
 
 def test_joined_says_whose_column_it_is_where_a_name_occurs_twice(framed):
     clinic, _, truth, links = framed
     joined = links.joined()
-    assert joined.shape == (50, 12 + 11)
+    assert joined.shape == (50, 12 + 2 + 11)
     assert list(joined.columns)[:2] == ["clinic.value", "c1"]
-    assert list(joined.columns)[12:16] == ["lab.value", "l1", "l2", "tube"]
+    assert list(joined.columns)[12:18] == ["lab_id", "lab_probability", "lab.value", "l1", "l2", "tube"]
     pd.testing.assert_index_equal(joined.index, clinic.index)
-    np.testing.assert_array_equal(joined["lab.value"], links.completed["lab"]["value"])
+    # Nothing is made up for rows without a partner.
+    expected = links.completed["lab"]["value"].where(truth >= 0)
+    pd.testing.assert_series_equal(joined["lab.value"], expected, check_names=False)
+    everyone = links.joined(fill="all")["lab.value"]
+    pd.testing.assert_series_equal(everyone, links.completed["lab"]["value"], check_names=False)
     np.testing.assert_array_equal(joined["clinic.value"], links.completed["clinic"]["value"])
     assert joined["tube"].notna().tolist() == (truth >= 0).tolist()
 
 
 def test_joined_with_columns_named_by_numbers():
     tables = {"a": pd.DataFrame(np.eye(2)), "b": pd.DataFrame(np.eye(2))}
-    assert list(by_hand(tables, [[0, 1]]).joined().columns) == ["a.0", "a.1", "b.0", "b.1"]
+    assert list(by_hand(tables, [[0, 1]]).joined().columns) == ["a.0", "a.1", "b_id", "b_probability", "b.0", "b.1"]
 
 
 # --- evidence --------------------------------------------------------------------------------------------------------
@@ -387,7 +395,7 @@ def test_new_rows_are_placed_by_bayes_rule():
     rows = np.array([[0.3, NAN, -1.0], [0.5, 0.1, 2.0]])
     placed = links.place(rows, table="b", candidates=5)
     assert list(placed.columns) == ["row", "reference_id", "probability"]
-    assert placed["row"].tolist() == [0] * 5 + [1] * 5
+    assert placed["row"].tolist() == [0] * 6 + [1] * 6
 
     def scores(number, table, index):
         scaled = np.column_stack([s.apply(c) for s, c in zip(links.model.scales[number], table.T, strict=True)])
@@ -407,6 +415,9 @@ def test_new_rows_are_placed_by_bayes_rule():
         weight = np.exp(same)
         expected = weight / (5 + weight.sum())
         lines = placed[placed["row"] == i]
+        nobody = lines["reference_id"].isna()
+        assert lines[nobody]["probability"].item() == pytest.approx(5 / (5 + weight.sum()))
+        lines = lines[~nobody]
         assert lines["reference_id"].tolist() == np.argsort(-expected).tolist()
         np.testing.assert_allclose(lines["probability"], np.sort(expected)[::-1], rtol=1e-6)
 
@@ -415,10 +426,19 @@ def test_placing_takes_labels_and_few_candidates():
     links = by_hand(clinic_and_lab(), [[1, -1, 0]])
     rows = pd.DataFrame({"age": [40.0], "iron": [3.0], "note": ["z"]}, index=["new"])
     placed = links.place(rows, table="lab", candidates=2)
-    assert placed["row"].tolist() == ["new", "new"]
-    assert len(links.place(rows, table="lab", candidates=99)) == 3
-    assert len(links.place(np.array([[40.0, NAN], [NAN, NAN]]), table="lab", candidates=1)) == 2
-    assert len(links.place(pd.DataFrame({"age": [1.0], "ward": [2.0]}), table="clinic")) == 3
+    assert placed["row"].tolist() == ["new"] * 3  # two candidates and nobody
+    everyone = links.place(rows, table="lab", candidates=99)
+    assert len(everyone) == 4
+    assert everyone["probability"].sum() == pytest.approx(1.0)
+    assert len(links.place(np.array([[40.0, NAN], [NAN, NAN]]), table="lab", candidates=1)) == 4
+    assert len(links.place(pd.DataFrame({"age": [1.0], "ward": [2.0]}), table="clinic")) == 4
+
+
+def test_rows_to_place_may_lack_columns():
+    links = by_hand(clinic_and_lab(), [[1, -1, 0]])
+    with_gap = links.place(pd.DataFrame({"age": [40.0], "iron": [NAN]}), table="lab", candidates=3)
+    without = links.place(pd.DataFrame({"note": ["x"], "age": [40.0]}), table="lab", candidates=3)
+    pd.testing.assert_frame_equal(with_gap, without)
 
 
 @pytest.mark.parametrize(
@@ -426,7 +446,11 @@ def test_placing_takes_labels_and_few_candidates():
     [
         (np.ones((1, 2)), {"table": "ward"}, r"^table: must be one of 'clinic', 'lab'; found 'ward'\.$"),
         (np.ones((1, 3)), {"table": "lab"}, r"^rows: must have 2 columns, as lab; found 3\.$"),
-        (pd.DataFrame({"age": [1.0]}), {"table": "lab"}, r"^rows: must have the columns of lab, age, iron\.$"),
+        (
+            pd.DataFrame({"note": ["x"]}),
+            {"table": "lab"},
+            r"^rows: must have at least one of the columns of lab, age, iron\.$",
+        ),
         (np.ones((1, 2)), {"table": "lab", "candidates": 0}, r"^candidates: must be a whole number of at least 1"),
         (np.ones(2), {"table": "lab"}, r"^lab: must be a table with rows and columns"),
     ],

@@ -12,8 +12,10 @@ __version__ = "0.1.0"
 
 _MODULES = (
     "alignment",
+    "answers",
     "arrays",
     "assignment",
+    "audit",
     "completion",
     "datasets",
     "engine",

@@ -402,7 +402,9 @@ def exp_in_place(array: Array) -> Array:
 
 
 def random_generator(random_state: Any) -> np.random.Generator:
-    """Return the one random generator of a run, made from a seed, a generator or None."""
+    """Return the one random generator of a run, made from a seed, a generator (also numpy's old one) or None."""
+    if isinstance(random_state, np.random.RandomState):
+        random_state = int(random_state.randint(2**31 - 1))
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:

@@ -48,6 +48,10 @@ class ShuffledTables:
     loadings: NDArray[np.float64]
     noise: float
 
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name!r}: {' × '.join(map(str, table.shape))}" for name, table in self.tables.items())
+        return f"ShuffledTables({{{shapes}}})"
+
     def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]:
         yield self.tables
         yield self.truth

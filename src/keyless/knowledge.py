@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -16,10 +17,21 @@ from keyless.pairs.constraints import Constraints
 from keyless.tables import Table
 from keyless.transport import sinkhorn
 
-__all__ = ["read_constraints", "shared_columns", "shared_pairs", "start_couplings"]
+__all__ = [
+    "did_you_mean",
+    "groups_of",
+    "known_partners",
+    "read_constraints",
+    "shared_columns",
+    "shared_pairs",
+    "start_couplings",
+]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_MOST_COMPARED = 5000
+"""Ids that an unknown one is compared with letter by letter, which takes about 20 microseconds each."""
 
 
 def read_constraints(
@@ -36,7 +48,7 @@ def read_constraints(
     """
     groups: tuple[IntArray | None, ...] = ()
     if within is not None:
-        groups = _groups(tables, [within] if isinstance(within, str) else list(within))
+        groups = groups_of(tables, [within] if isinstance(within, str) else list(within))
     return Constraints(
         sizes=tuple(table.block.shape[0] for table in tables),
         groups=groups,
@@ -45,7 +57,8 @@ def read_constraints(
     )
 
 
-def _groups(tables: Sequence[Table], columns: Sequence[str]) -> tuple[IntArray, ...]:
+def groups_of(tables: Sequence[Table], columns: Sequence[str]) -> tuple[IntArray, ...]:
+    """Return, per table, the number of each row's group, −1 where an entry is missing; equal entries, equal numbers."""
     keys = [list(zip(*(map(_plain, table.column(name)) for name in columns), strict=True)) for table in tables]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(key for rows in keys for key in rows))}
     return tuple(np.array([-1 if None in key else numbers[key] for key in rows], dtype=np.int64) for rows in keys)
@@ -58,24 +71,72 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _pairs(tables: Sequence[Table], given: Any, name: str) -> dict[tuple[int, int], IntArray]:
-    if given is None:
-        return {}
+def known_partners(tables: Sequence[Table], pairs: Any, *, name: str) -> dict[str, tuple[IntArray, IntArray]]:
+    """Return, per table, reference rows whose partner is known and that partner, −1 where there is none.
+
+    Args:
+        tables: the reference and the others.
+        pairs: as `known_pairs`; a missing row id says that a row has no partner. Or, per table, the row number of each
+            reference row's partner, −1 for none: an array as long as the reference.
+        name: what to call them in an error message.
+    """
+    found = {}
+    for table, given in _by_table(tables, pairs, name).items():
+        if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iu":
+            if len(given) != tables[0].block.shape[0] or given.max(initial=-1) >= table.block.shape[0]:
+                raise InputError(
+                    f"{name}: must be pairs of ids, or for each of the {tables[0].block.shape[0]} reference rows the "
+                    f"number of a row of {table.name}; found {len(given)} numbers up to {given.max(initial=-1)}."
+                )
+            found[table.name] = (np.arange(len(given)), given.astype(np.int64))
+            continue
+        listed = list(_each(given, name))
+        rows = _rows(tables[0], listed, 0, name, other=table)
+        known = [place for place, (_, right) in enumerate(listed) if right is not None]
+        partners = np.full(len(listed), -1, dtype=np.int64)
+        partners[known] = _rows(table, [listed[place] for place in known], 1, name, other=tables[0])
+        found[table.name] = (rows, partners)
+    return found
+
+
+def _by_table(tables: Sequence[Table], given: Any, name: str) -> dict[Table, Any]:
+    """Return pairs by the table they are of."""
+    others = {table.name: table for table in tables[1:]}
     if not isinstance(given, Mapping):
-        if len(tables) > 2:
+        try:
+            frame = nw.from_native(given, eager_only=True)
+        except TypeError:
+            frame = None
+        if frame is not None and {"reference_id", "table", "row_id"} <= set(frame.columns):
+            # A part of an earlier `matches`.
+            names = frame.get_column("table").unique(maintain_order=True).to_list()
+            given = {one: frame.filter(nw.col("table") == one).to_native() for one in names}
+        elif len(others) > 1:
             raise InputError(
                 f"{name}: must say which table each pair is of, as {{table name: pairs}}, for several tables."
             )
-        given = {tables[1].name: given}
+        else:
+            given = {tables[1].name: given}
+    for table in given:
+        if table == tables[0].name:
+            raise InputError(
+                f"{name}: must be listed under the other table, {' or '.join(map(repr, others))}; {table!r} is the "
+                "reference. Each pair is (id in the reference, id in the other table)."
+            )
+        if table not in others:
+            raise InputError(f"{name}: must name one of {', '.join(map(repr, others))}; found {table!r}.")
+    return {others[table]: pairs for table, pairs in given.items()}
+
+
+def _pairs(tables: Sequence[Table], given: Any, name: str) -> dict[tuple[int, int], IntArray]:
+    if given is None:
+        return {}
     names = [table.name for table in tables]
     found = {}
-    for table_name, pairs in given.items():
-        if table_name not in names[1:]:
-            raise InputError(f"{name}: must name one of {', '.join(map(repr, names[1:]))}; found {table_name!r}.")
-        number = names.index(table_name)
-        labels = list(zip(*_each(pairs, name), strict=True)) or [(), ()]
-        sides = [_rows(table, ids, name) for table, ids in zip((tables[0], tables[number]), labels, strict=True)]
-        found[(0, number)] = np.stack(sides, axis=1)
+    for table, pairs in _by_table(tables, given, name).items():
+        listed = list(_each(pairs, name))
+        sides = _rows(tables[0], listed, 0, name, other=table), _rows(table, listed, 1, name, other=tables[0])
+        found[(0, names.index(table.name))] = np.stack(sides, axis=1)
     return found
 
 
@@ -87,6 +148,8 @@ def _each(pairs: Any, name: str) -> Iterable[tuple[Any, Any]]:
             raise InputError(f"{name}: must be pairs (reference id, row id); found {pairs!r}.") from None
         rows = [() if isinstance(pair, str) or not isinstance(pair, Iterable) else tuple(pair) for pair in pairs]
     else:
+        if {"reference_id", "row_id"} <= set(frame.columns):
+            frame = frame.select("reference_id", "row_id")
         if frame.shape[1] != 2:
             raise InputError(f"{name}: must have two columns, reference id and row id; found {frame.shape[1]}.")
         rows = list(frame.rows())
@@ -95,8 +158,9 @@ def _each(pairs: Any, name: str) -> Iterable[tuple[Any, Any]]:
     return [(_plain(left), _plain(right)) for left, right in rows]
 
 
-def _rows(table: Table, labels: Sequence[Any], name: str) -> IntArray:
-    """Return the row of each label, in one pass over the table's."""
+def _rows(table: Table, pairs: Sequence[tuple[Any, Any]], side: int, name: str, *, other: Table) -> IntArray:
+    """Return the row of one id of each pair, in one pass over the table's."""
+    labels = [pair[side] for pair in pairs]
     try:
         places: dict[Any, list[int]] = {label: [] for label in labels}
     except TypeError:
@@ -106,10 +170,46 @@ def _rows(table: Table, labels: Sequence[Any], name: str) -> IntArray:
             places[row].append(place)
     for label, found in places.items():
         if not found:
-            raise InputError(f"{name}: must name rows that exist; {table.name} has no row {label!r}.")
+            exchanged = pairs[labels.index(label)][1 - side] in table.row_ids and label in other.row_ids
+            advice = did_you_mean(label, table.row_ids)
+            if exchanged:
+                advice = f" {other.name} has: each pair is (id in the reference, id in the other table)."
+            raise InputError(f"{name}: must name rows that exist; {table.name} has no row {label!r}.{advice}")
         if len(found) > 1:
             raise InputError(f"{name}: must name one row each; {table.name} has {len(found)} rows {label!r}.")
     return np.array([places[label][0] for label in labels], dtype=np.int64)
+
+
+def did_you_mean(label: Any, known: Sequence[Any]) -> str:
+    """Return advice about an id that a table does not have; empty where there is none to give.
+
+    Ids that differ in type, spaces, capital letters or leading zeros only (1, "1", "00001") look the same to a person.
+
+    Args:
+        label: the id that was not found.
+        known: the ids that there are.
+
+    Example:
+        >>> did_you_mean("1", ["00001", "00002"])
+        " Did you mean '00001'?"
+    """
+    if label is None:
+        return ""
+    wanted = _bare(label)
+    alike = next((one for one in known if _bare(one) == wanted), None)
+    if alike is None:
+        close = get_close_matches(str(label), [str(one) for one in known[:_MOST_COMPARED]], n=1, cutoff=0.8)
+        return f" Did you mean {close[0]!r}?" if close else ""
+    kind = "text" if isinstance(alike, str) else "a number"
+    more = "" if isinstance(alike, str) == isinstance(label, str) else f", which is {kind}"
+    return f" Did you mean {alike!r}{more}?"
+
+
+def _bare(label: Any) -> str:
+    """Return what a person takes an id for: without spaces around it, capital letters, zeros in front and `.0`."""
+    text = str(label).strip().casefold()
+    text = text.removesuffix(".0") if text.removesuffix(".0").isdigit() else text
+    return text.lstrip("0") or "0"
 
 
 def shared_columns(first: Table, second: Table, shared: Any) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,7 +12,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from keyless.doorway import check_no_options, gathered, warn_of_text_numbers
 from keyless.links import Links
+from keyless.live import usual_view
 from keyless.model.scales import ScaleName
 from keyless.progress import Callback
 from keyless.settings import Settings
@@ -22,8 +25,8 @@ __all__ = ["TableLinker", "link"]
 
 
 def link(
-    tables: Mapping[str, Any] | Iterable[Any],
-    *,
+    tables: Any,
+    *others: Any,
     reference: str | None = None,
     reading: Reading | None = None,
     known_pairs: Any = None,
@@ -36,18 +39,21 @@ def link(
     method: Literal["auto", "joint", "pairs", "landmarks"] = "auto",
     missingness: bool = False,
     null_searches: int | None = None,
-    random_state: int | np.random.Generator | None = None,
+    random_state: int | np.random.Generator | np.random.RandomState | None = None,
     n_jobs: int = 1,
     max_time: float | None = None,
     checkpoint: str | Path | None = None,
     verbose: bool = False,
+    progress: bool | None = None,
     callback: Callback | None = None,
 ) -> Links:
     """Find which rows of the tables are the same entity, how sure that is, and whether it can be told at all.
 
     Args:
-        tables: two or more tables about the same things, by name or in order: arrays (NaN is missing), frames (pandas,
-            polars, pyarrow), sparse matrices, lists of dicts, AnnData, or paths of files.
+        tables: two or more tables about the same things, by name (`{"clinic": a, "lab": b}`), in a list or one after
+            the other (`link(a, b)`): arrays (NaN is missing), frames (pandas, polars, pyarrow), sparse matrices, lists
+            of dicts, AnnData, or paths of files.
+        others: the second table and so on, where they are given one after the other.
         reference: name of the table whose row order the answer is given in; the first unless given.
         reading: how tables are read: missing markers, id column, columns to drop, ….
         known_pairs: a few sure matches: pairs (reference id, row id), per table name when there are several tables.
@@ -71,6 +77,8 @@ def link(
             once; a second Ctrl-C interrupts.
         checkpoint: folder in which finished stages are kept; with the same tables and options they are not repeated.
         verbose: log progress, at level INFO, to the logger `keyless`.
+        progress: show how far the search is. None: in a terminal and in a notebook, unless `verbose` or `callback` is
+            given; not where nobody watches.
         callback: called with stage, step, total (0 where not known) and objective; when it returns True the best so
             far is returned soon.
 
@@ -102,9 +110,10 @@ def link(
         max_time=max_time,
         checkpoint=checkpoint,
         verbose=verbose,
+        progress=progress,
         callback=callback,
     )
-    return linker.fit(tables).links_
+    return linker.fit(gathered(tables, others)).links_
 
 
 class TableLinker(BaseEstimator):  # type: ignore[misc]
@@ -130,11 +139,12 @@ class TableLinker(BaseEstimator):  # type: ignore[misc]
         method: Literal["auto", "joint", "pairs", "landmarks"] = "auto",
         missingness: bool = False,
         null_searches: int | None = None,
-        random_state: int | np.random.Generator | None = None,
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
         n_jobs: int = 1,
         max_time: float | None = None,
         checkpoint: str | Path | None = None,
         verbose: bool = False,
+        progress: bool | None = None,
         callback: Callback | None = None,
     ) -> None:
         self.reference = reference
@@ -154,6 +164,7 @@ class TableLinker(BaseEstimator):  # type: ignore[misc]
         self.max_time = max_time
         self.checkpoint = checkpoint
         self.verbose = verbose
+        self.progress = progress
         self.callback = callback
 
     def fit(self, tables: Mapping[str, Any] | Iterable[Any], y: Any = None) -> TableLinker:
@@ -165,10 +176,22 @@ class TableLinker(BaseEstimator):  # type: ignore[misc]
         """
         del y
         settings = Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
+        if isinstance(self.random_state, np.random.RandomState):
+            settings = replace(settings, random_state=int(self.random_state.randint(2**31 - 1)))
+        check_no_options(tables)
         read, _ = read_tables(tables, reference=self.reference, reading=_without_groups(self.reading, self.within))
-        self.links_ = Staircase(settings, read).links()
+        warn_of_text_numbers(read)
+        with self._view() as shown:
+            settings = settings if shown is None else replace(settings, callback=shown)
+            self.links_ = Staircase(settings, read).links()
         self.n_features_in_ = {table.name: table.block.shape[1] for table in read}
         return self
+
+    def _view(self) -> contextlib.AbstractContextManager[Callback | None]:
+        """Return what shows progress: nothing where the caller has a callback, or nobody watches."""
+        if self.progress is False or self.callback is not None or (self.progress is None and self.verbose):
+            return contextlib.nullcontext()
+        return usual_view()
 
     def transform(self, rows: Any, *, table: str, candidates: int = 5) -> Any:
         """Place new rows of a known table among the reference's entities.

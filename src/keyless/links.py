@@ -9,7 +9,6 @@ large file is read from it again, which must be as it was.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,11 +19,10 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from keyless.answers import Answers
 from keyless.archive import read_archive, write_archive
-from keyless.arrays import check_count
 from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, overall
-from keyless.likelihood.placing import likeliest
 from keyless.model.factor_model import FactorModel
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import Scale
@@ -32,7 +30,6 @@ from keyless.problem import Block
 from keyless.tables import Reading, Table, frame_like, name_tables, read_like, with_missingness
 from keyless.tables.memory import is_large
 from keyless.tables.saving import pack_table, unpack_table
-from keyless.views import Views
 
 __all__ = ["Links", "TableLink", "load"]
 
@@ -65,9 +62,13 @@ class TableLink:
     correlations: FloatArray = field(default_factory=lambda: np.empty(0))
     alone: FloatArray = field(default_factory=lambda: np.empty(0))
 
+    def __repr__(self) -> str:
+        matched = int((self.permutation >= 0).sum())
+        return f"TableLink: {self.evidence.verdict}; {matched:,} of {len(self.permutation):,} rows matched"
+
 
 @dataclass(frozen=True, eq=False)
-class Links(Views):
+class Links(Answers):
     """Which row of each table belongs to which row of the reference.
 
     Attributes:
@@ -195,51 +196,6 @@ class Links(Views):
         blocks, rows = self._placed
         return self.model.factors_of(blocks, rows)
 
-    def joined(self) -> Any:
-        """Return one wide table: all columns of all tables side by side in reference order, filled in.
-
-        Columns that occur in several tables get the table's name as a prefix.
-        """
-        columns: dict[str, Any] = {}
-        seen = Counter(str(column) for table in self.tables for column in table.all_columns)
-        for table in self.tables:
-            for column, entries in table.entries(self._values(table.name), self._rows(table.name)).items():
-                columns[str(column) if seen[str(column)] == 1 else f"{table.name}.{column}"] = entries
-        return frame_like(self.tables[0], columns, index=self.tables[0].index)
-
-    def place(self, rows: Any, *, table: str, candidates: int = 5, reading: Reading | None = None) -> pd.DataFrame:
-        """Place new rows of a known table among the reference's entities.
-
-        Args:
-            rows: a frame or file with the columns of that table, or an array with its numbers (`Table.columns`).
-            table: name of the table.
-            candidates: how many reference rows to return for each, at most.
-            reading: how to read a file.
-
-        Returns:
-            One line per new row and candidate: row, reference_id, probability, the likeliest first. The prior takes a
-            partner for as likely as none.
-        """
-        names = [known.name for known in self.tables]
-        if table not in names:
-            raise InputError(f"table: must be one of {', '.join(map(repr, names))}; found {table!r}.")
-        number = names.index(table)
-        like = self.tables[number]
-        read = read_like(rows, like=like, reading=reading)
-        if read.block.shape[1] != like.block.shape[1]:
-            raise InputError(f"rows: must have {like.block.shape[1]} columns, as {table}; found {read.block.shape[1]}.")
-        fresh = self._used(read, like=like)
-        count = check_count(candidates, name="candidates")
-        best, probability = likeliest(self.model, *self._placed, number=number, fresh=fresh.block, count=count)
-        row = np.repeat(np.arange(len(best)), best.shape[1])
-        return pd.DataFrame(
-            {
-                "row": [fresh.row_ids[i] for i in row.tolist()],
-                "reference_id": [self.tables[0].row_ids[j] for j in best.ravel().tolist()],
-                "probability": probability.ravel(),
-            }
-        )
-
     def held_out_score(self, tables: Mapping[str, Any] | Iterable[Any], *, reading: Reading | None = None) -> float:
         """Return R² of the filled entries that are observed in `tables` and were not when linked.
 
@@ -345,6 +301,10 @@ class Links(Views):
 
 class _Lazy(Mapping[str, Any]):
     """A mapping whose values are made when asked for."""
+
+    def __repr__(self) -> str:
+        shapes = (f"{name!r}: {t.block.shape[0]} × {len(t.all_columns)}" for name, t in self._tables.items())
+        return f"{{{', '.join(shapes)}}}, rows × columns; made when asked for"
 
     def __init__(self, tables: Mapping[str, Table], make: Any) -> None:
         self._tables, self._make = tables, make

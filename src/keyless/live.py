@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["Stage", "Stages", "notebook_view", "sparkline", "terminal_view"]
+__all__ = ["Stage", "Stages", "notebook_view", "sparkline", "terminal_view", "usual_view"]
 
 _REFRESH = 0.1
 """Seconds between two drawings."""
@@ -218,6 +218,25 @@ def sparkline(values: list[float], *, width: int = _TRACE) -> str:
     low, high = min(shown), max(shown)
     scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
     return "".join(_BLOCKS[round((value - low) * scale + 1e-9)] for value in shown)
+
+
+@contextlib.contextmanager
+def usual_view() -> Iterator[Stages | None]:
+    """Show what suits the place: the notebook's view in a notebook, the terminal's in a terminal, else nothing."""
+    if _in_notebook():
+        with notebook_view() as stages:
+            yield stages
+    elif sys.stderr is not None and sys.stderr.isatty():
+        with terminal_view() as stages:
+            yield stages
+    else:
+        yield None
+
+
+def _in_notebook() -> bool:
+    """Tell whether a kernel of Jupyter runs this, without importing anything."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and getattr(shell, "kernel", None) is not None
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ saved by `ax.figure.savefig`.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
     "GRID",
     "INK",
     "MUTED",
+    "Picture",
     "calibration",
     "certainty",
     "certainty_counts",
@@ -50,8 +52,23 @@ _CURVE_POINTS, _STRIP_POINTS = 300, 40
 _LONGEST_NAME = 22
 _CHECKS = frozenset({"chance", "calibration", "matched"})
 """Stages that come after the search, whose objective is another."""
+_NOTEBOOK_DPI = 110
+"""Dots per inch of a picture in a notebook: 4.5 inches are about 500 dots wide."""
+
 _OWN = "keyless"
 """Marks figures made here, whose layout makes room for a legend outside the axes."""
+
+
+class Picture(Axes):
+    """Axes that a notebook shows as a picture when they are the last expression of a cell."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        figure = self.get_figure(root=True)
+        assert figure is not None
+        # On white: a figure without a background is unreadable in a dark notebook.
+        figure.savefig(file, format="png", dpi=_NOTEBOOK_DPI, facecolor="white")
+        return file.getvalue()
 
 
 def evidence(
@@ -428,7 +445,7 @@ def _axes(ax: Axes | None, *, width: float = 4.5, height: float = 2.7) -> Axes:
     FigureCanvasAgg(figure)
     figure.set_gid(_OWN)
     figure.patch.set_alpha(0)
-    return figure.add_subplot()
+    return figure.add_subplot(axes_class=Picture)
 
 
 def _finish(ax: Axes, *, title: str, xlabel: str, ylabel: str = "", grid: str) -> None:

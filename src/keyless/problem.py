@@ -52,6 +52,10 @@ class Block:
     columns: tuple[str, ...] | None = None
     row_ids: Sequence[Any] | None = None
 
+    def __repr__(self) -> str:
+        rows, columns = self.shape
+        return f"Block {self.name!r}: {rows:,} × {columns:,}"
+
     def __post_init__(self) -> None:
         values, mask = self.values, self.mask
         values = as_matrix(values, name=self.name, allow_infinite=mask is not None, allow_missing=mask is not None)

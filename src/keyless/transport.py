@@ -68,6 +68,10 @@ class Transport:
     residual: float
     status: Status
 
+    def __repr__(self) -> str:
+        rows, columns = self.coupling.shape
+        return f"Transport: {rows:,} × {columns:,}, {self.iterations} iterations, {self.status}"
+
     @property
     def transport_cost(self) -> float:
         """⟨cost, coupling⟩, where a forbidden (infinite) cost carries no mass and counts as zero."""

@@ -97,13 +97,11 @@ def _filled(table: Table, *, rank: int | None, penalty: float | None, seed: int)
     values = np.where(table.block.mask, table.block.values, np.nan)
     if table.block.mask.all():
         return values
-    centre, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
-    spread[spread == 0] = 1.0
     most = min(values.shape)
     if rank is not None and rank > most:
         raise InputError(f"--rank: must be at most {most}, the smaller side of the table; found {rank}.")
     filler = keyless.SoftImpute(rank=rank, penalty=penalty, random_state=seed)
-    filled: np.ndarray[Any, np.dtype[Any]] = filler.fit_transform((values - centre) / spread) * spread + centre
+    filled: np.ndarray[Any, np.dtype[Any]] = filler.fit_transform(values)
     say(f"rank {filler.rank_}, penalty {filler.penalty_:.3g}.")
     return filled
 

@@ -182,6 +182,7 @@ def read_pairs(path: Path | None, tables: Sequence[Table], *, option: str) -> di
         tables: the tables, the reference first.
         option: how the command line calls it.
     """
+    from keyless.knowledge import did_you_mean
     from keyless.tables import Reading, read_cells, source_file
 
     if path is None:
@@ -216,7 +217,8 @@ def read_pairs(path: Path | None, tables: Sequence[Table], *, option: str) -> di
         for label, known, table in ((left, reference, tables[0].name), (right, by_name[name], name)):
             own = label if label in known else label.removeprefix("'")
             if own not in known:
-                raise InputError(f"{where}: must name rows that exist; {table} has no row {label!r}.")
+                advice = did_you_mean(label, list(known))
+                raise InputError(f"{where}: must name rows that exist; {table} has no row {label!r}.{advice}")
             ids.append(known[own])
         pairs[name].append((ids[0], ids[1]))
     return pairs

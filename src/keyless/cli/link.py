@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from keyless.cli.app import INTERRUPTED, app, say, write_out
 from keyless.cli.inputs import STDIN, check_files, check_out, check_report, linking_options, open_tables, warnings_about
 from keyless.cli.options import (
     OUTPUT,
+    JoiningOptions,
     LinkingOptions,
     ReadingOptions,
     TableFiles,
@@ -54,6 +55,7 @@ def link(
     config: Path | None = None,
     reading: ReadingOptions | None = None,
     linking: LinkingOptions | None = None,
+    joining: JoiningOptions | None = None,
 ) -> int:
     """Find which rows of two or more tables are the same entity, how sure that is, and whether it can be told.
 
@@ -75,11 +77,12 @@ def link(
         config: TOML file of options; those given on the command line win. Each run writes its own as config.toml.
         reading: How files become tables.
         linking: What is known of the rows, and what the search may spend.
+        joining: What the joined table holds.
     """
     from keyless import runs
     from keyless.tables import place_of, source_file
 
-    reading, linking = reading or ReadingOptions(), linking or LinkingOptions()
+    reading, linking, joining = reading or ReadingOptions(), linking or LinkingOptions(), joining or JoiningOptions()
     del config  # its options are already in the others
     check_device(linking.device)
     if resume and out is None:
@@ -89,9 +92,9 @@ def link(
     runs.check_format(out_format)
     inputs = check_files(tables)
     given = [*map(source_file, tables), *(path for path in (linking.known_pairs, linking.forbid) if path is not None)]
-    _check_places(out, report, given)
+    _check_places(out, report, given, joining)
     options = configuration(
-        tables, reading, linking, out=out, report=report, out_format=out_format, raw_cells=raw_cells
+        tables, reading, linking, joining, out=out, report=report, out_format=out_format, raw_cells=raw_cells
     )
     text = runs.to_toml(options, title="What `keyless link` was run with; `keyless link --config` reads it.")
     command = command_line(options)
@@ -121,7 +124,7 @@ def link(
             try:
                 runs.write_run(
                     links, out, configuration=text, command=command, inputs=files, timings=watch.stages.timings,
-                    warnings=done.warnings, out_format=out_format, raw_cells=raw_cells,
+                    warnings=done.warnings, out_format=out_format, raw_cells=raw_cells, joining=joining.plain,
                 )  # fmt: skip
             except Exception:
                 if not unfinished.empty:
@@ -132,9 +135,8 @@ def link(
         if report is not None:
             runs.write_report(links, report, command=command)
         can_resume = done.interrupted and unfinished is not None and not unfinished.empty
-    _tell(
-        done, out=out, as_json=json, text=lambda: runs.matches_text(links, out_format=out_format, raw_cells=raw_cells)
-    )
+    matches = {"out_format": out_format, "raw_cells": raw_cells, "min_probability": joining.min_probability}
+    _tell(done, out=out, as_json=json, matches=matches)
     if can_resume:
         say(_GOES_ON)
     return INTERRUPTED if done.interrupted else exit_code(links)
@@ -186,8 +188,10 @@ def run_link(
     return links
 
 
-def _check_places(out: Path | None, report: Path | None, given: Sequence[Path]) -> None:
+def _check_places(out: Path | None, report: Path | None, given: Sequence[Path], joining: JoiningOptions) -> None:
     """Say before the work, not after, that results cannot be written."""
+    if out is None and (joining.how != "left" or joining.no_fill):
+        raise InputError("--how and --no-fill: must come with --out, the folder that gets the joined table.")
     if out is not None:
         check_out(out, given)
     if report is not None:
@@ -219,7 +223,7 @@ def _tell_resumed(unfinished: Unfinished, *, resume: bool) -> None:
         say("there is no unfinished run to resume; starting from the beginning.")
 
 
-def _tell(done: Linked, *, out: Path | None, as_json: bool, text: Callable[[], str]) -> None:
+def _tell(done: Linked, *, out: Path | None, as_json: bool, matches: Mapping[str, Any]) -> None:
     from keyless import runs
 
     for warning in done.warnings:
@@ -228,12 +232,12 @@ def _tell(done: Linked, *, out: Path | None, as_json: bool, text: Callable[[], s
     if as_json:
         more: dict[str, Any] = {"warnings": done.warnings, "interrupted": done.interrupted}
         if out is None:
-            more["matches"] = runs.match_records(done.links)
+            more["matches"] = runs.match_records(done.links, min_probability=matches["min_probability"])
         else:
             more["out"] = str(out)
         print_json(verdicts(done.links) | more)
     elif out is None:
-        write_out(text())
+        write_out(runs.matches_text(done.links, **matches))
     if done.interrupted:
         where = "went to stdout" if out is None else f"is in {out}"
         say(f"interrupted; the best so far {where}.")

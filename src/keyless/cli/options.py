@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OUTPUT",
+    "JoiningOptions",
     "LinkingOptions",
     "Method",
     "ReadingOptions",
@@ -39,7 +40,7 @@ _REPEATED = Parameter(negative=(), allow_leading_hyphen=True, show_default=False
 Several: TypeAlias = Annotated[tuple[str, ...], _REPEATED]
 """An option that may be given several times, also with text that begins with a hyphen."""
 
-OUTPUT = ("out", "report", "out-format", "raw-cells")
+OUTPUT = ("out", "report", "out-format", "raw-cells", "how", "min-probability", "no-fill")
 """Options of `link` about where results go and how they look there."""
 
 TableFiles: TypeAlias = Annotated[
@@ -127,6 +128,29 @@ class LinkingOptions:
     device: str = "auto"
 
 
+@Parameter(name="*", group="The joined table")
+@dataclass(frozen=True, kw_only=True)
+class JoiningOptions:
+    """What joined.csv and joined.parquet hold.
+
+    Args:
+        how: `left` has all rows of the reference, `inner` those with a partner in every table, `outer` also the rows
+            of other tables that are nobody's partner.
+        min_probability: Matches less likely than this, from 0 to 1, are left out, as if there were no partner.
+            matches.csv keeps all of them; on stdout they are left out, too.
+        no_fill: Leave missing entries missing. Rows without a partner are never filled.
+    """
+
+    how: Literal["left", "inner", "outer"] = "left"
+    min_probability: Annotated[float | None, Parameter(validator=Number(gte=0, lte=1))] = None
+    no_fill: Annotated[bool, Parameter(name="--no-fill", negative="", show_default=False)] = False
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The options as `Links.joined` takes them."""
+        return {"how": self.how, "min_probability": self.min_probability, "fill": not self.no_fill}
+
+
 def from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Take from the file that `--config` names every option that was not given on the command line.
 
@@ -152,7 +176,7 @@ def from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection
 
 
 def _all_names() -> set[str]:
-    return {*configuration((), ReadingOptions(), LinkingOptions()), *OUTPUT}
+    return {*configuration((), ReadingOptions(), LinkingOptions(), JoiningOptions()), *OUTPUT}
 
 
 def check_device(device: str) -> None:
@@ -182,7 +206,9 @@ def shared_columns(given: Sequence[str]) -> str | list[str] | dict[str, str] | N
     return list(pairs) if all(left == right for left, right in pairs.items()) else pairs
 
 
-def configuration(tables: Sequence[Path], *groups: ReadingOptions | LinkingOptions, **more: Any) -> dict[str, Any]:
+def configuration(
+    tables: Sequence[Path], *groups: ReadingOptions | LinkingOptions | JoiningOptions, **more: Any
+) -> dict[str, Any]:
     """Return all options by the name the command line gives them, as a configuration file holds them.
 
     Args:
@@ -206,7 +232,7 @@ def command_line(options: Mapping[str, Any]) -> str:
         >>> command_line({"tables": ["clinic.csv", "my lab.csv"], "within": ["site"], "strangers": False, "seed": 0})
         "keyless link clinic.csv 'my lab.csv' --within=site --no-strangers"
     """
-    usual = configuration((), ReadingOptions(), LinkingOptions(), out_format="same")
+    usual = configuration((), ReadingOptions(), LinkingOptions(), JoiningOptions(), out_format="same")
     words = ["keyless", "link", *options["tables"]]
     for name, value in options.items():
         if name == "tables" or value is None or value == usual.get(name, False):

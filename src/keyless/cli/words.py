@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Any
 from keyless.cli.app import DONE, NOT_LINKED, one_line, write_out
 
 if TYPE_CHECKING:
+    from keyless.audit import Audit
     from keyless.links import Links
 
-__all__ = ["exit_code", "expected_right", "print_json", "told_apart", "verdict_lines", "verdicts"]
+__all__ = [
+    "audit_lines",
+    "audit_record",
+    "exit_code",
+    "expected_right",
+    "print_json",
+    "told_apart",
+    "verdict_lines",
+    "verdicts",
+]
 
 _MEANING = {
     "linked": "the rows can be linked",
@@ -24,6 +34,9 @@ _MIRRORED = 0.85
 
 _AMBIGUOUS = "how the tables belong together is known, but many rows are too alike to be told apart"
 """What `uncertain` means where the map is believed."""
+
+_MOST_COLUMNS = 10
+"""Columns that an audit names in words; all are in its JSON."""
 
 
 def exit_code(links: Links) -> int:
@@ -125,6 +138,58 @@ def verdicts(links: Links) -> dict[str, Any]:
             }
             for name, found in links.found.items()
         },
+    }
+
+
+def audit_lines(audit: Audit) -> list[str]:
+    """Return in words who could be singled out, by which columns, and what to do about it.
+
+    Args:
+        audit: the audit.
+    """
+    counts = ", ".join(f"{count} with {100 * level:.0f}%" for level, count in audit.singled_out.items())
+    lines = ["", f"Rows that could be singled out, with at least so much certainty: {counts}."]
+    if audit.verdict == "unlinkable":
+        return [*lines, "Nothing to change: keyless finds no link. docs/audit.md says what that does not mean."]
+    if len(audit.columns):
+        lines.append("Columns that make it possible, and how much each says (nats a row):")
+        lines += [
+            f"  {one['contribution']:+6.2f}  {one_line(one['table'])}: {one_line(one['column'])}"
+            for one in audit.columns.head(_MOST_COLUMNS).to_dict("records")
+        ]
+    for proposal in audit.proposals:
+        left = ", ".join(f"{count} at {100 * level:.0f}%" for level, count in proposal.singled_out.items())
+        said = "no longer linkable" if proposal.holds else f"not enough: still {proposal.verdict} ({left})"
+        lines.append(f"Verified by linking again: {said} after these changes.")
+        lines += [f"  {one_line(change)}" for change in proposal.changes]
+    if not any(proposal.holds for proposal in audit.proposals):
+        lines.append("No set of changes was found after which the tables are no longer linkable.")
+    if not audit.finished:
+        lines.append("The audit was stopped: more, or milder, changes may do.")
+    lines.append("That keyless finds no link is no proof that nobody can: see docs/audit.md.")
+    return lines
+
+
+def audit_record(audit: Audit) -> dict[str, Any]:
+    """Return an audit for machines.
+
+    Args:
+        audit: the audit.
+    """
+    return {
+        "rows": audit.rows,
+        "singled_out": audit.singled_out,
+        "columns": audit.columns.to_dict("records"),
+        "proposals": [
+            {
+                "holds": proposal.holds,
+                "verdict": proposal.verdict,
+                "singled_out": proposal.singled_out,
+                "changes": [vars(change) for change in proposal.changes],
+            }
+            for proposal in audit.proposals
+        ],
+        "finished": audit.finished,
     }
 
 

@@ -24,8 +24,10 @@ from keyless.arrays import (
     namespace,
     random_generator,
 )
+from keyless.completion.deviations import fitted_noise, standard_errors
 from keyless.completion.observed import Table, entries, is_sparse, kept
 from keyless.completion.sweeps import Layout, Solution, head_start, row_pass, solve
+from keyless.completion.units import spreads, warn_of_empty_columns
 from keyless.errors import ConvergenceWarning, InputError, Status
 from keyless.lowrank import truncated_svd
 
@@ -35,6 +37,9 @@ _DENSE = 0.25
 """Above this fraction of observed entries dense products are the faster ones."""
 
 _OFFSETS = ("none", "columns", "rows", "both")
+
+_PATH = ("penalty", "rank_limit", "rank", "validation_error")
+"""What is recorded of each fit while penalty and rank are chosen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +60,10 @@ class Completion:
     singular_values: Array
     objective: tuple[float, ...]
     status: Status
+
+    def __repr__(self) -> str:
+        rows, columns = self.left.shape[0], self.right.shape[0]
+        return f"Completion: {rows:,} × {columns:,} of rank {self.rank}, {self.status}"
 
     @property
     def rank(self) -> int:
@@ -293,13 +302,17 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     Choosing `penalty` and `rank` takes dozens of fits. On a million rows, choose them on some of the rows, and raise
     the penalty by the root of the ratio of rows.
 
-    Columns are not rescaled. Standardise them first if their units differ.
+    Columns of a dense table are divided by their spread, fitted, and multiplied by it again, so that the unit of a
+    column does not matter; factors and offsets are given in the columns' units. `scale` says otherwise.
 
     Args:
         penalty: λ. None chooses it by the error on held-out observed entries along a decreasing path, with the rank.
         rank: the largest rank allowed. None means no limit where `penalty` is given, else that it is chosen too.
         n_penalties: length of the path, which spans four powers of ten.
         validation_fraction: the part of the observed entries held out while choosing.
+        scale: whether columns are brought to the same spread. None: those of a dense table, unless rows have offsets,
+            which mean the same in every column only where columns have the same unit. Sparse tables are read where
+            they are, and not scaled.
         offsets: "columns" gives every column its own level, fitted on the observed entries and not penalised; "rows"
             does so for rows; "both"; or "none". An offset that no entry determines is the mean of the others.
         max_iter: the most sweeps of the final fit.
@@ -307,7 +320,9 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         random_state: seed of the choice of held-out entries.
 
     Attributes:
-        penalty_: the λ used.
+        penalty_: the λ used; for scaled columns.
+        scale_: what each column was divided by; ones where they were not.
+        noise_: per column, standard deviation of what the fit leaves of an entry; None for a sparse table.
         rank_: rank of M.
         components_: rank × columns, orthonormal rows.
         singular_values_: those of M.
@@ -336,6 +351,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         rank: int | None = None,
         n_penalties: int = 20,
         validation_fraction: float = 0.1,
+        scale: bool | None = None,
         offsets: str = "columns",
         max_iter: int = 200,
         tolerance: float = 1e-7,
@@ -345,6 +361,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         self.rank = rank
         self.n_penalties = n_penalties
         self.validation_fraction = validation_fraction
+        self.scale = scale
         self.offsets = offsets
         self.max_iter = max_iter
         self.tolerance = tolerance
@@ -357,6 +374,9 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             raise InputError(f"offsets: must be one of {', '.join(_OFFSETS)}; found {self.offsets!r}.")
         if observed.row_counts.sum() == 0:
             raise InputError("X: must have at least one observed entry; found only missing ones.")
+        warn_of_empty_columns(observed.column_counts, getattr(self, "feature_names_in_", None))
+        self.scale_ = spreads(given, scale=self.scale, offsets=self.offsets)
+        observed = self._scaled(given, observed)
         max_iter = check_count(self.max_iter, name="max_iter")
         tolerance = check_positive(self.tolerance, name="tolerance")
         fraction = check_positive(self.validation_fraction, name="validation_fraction")
@@ -388,25 +408,31 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             warnings.warn(f"SoftImpute: {found.status.advice}", ConvergenceWarning, stacklevel=2)
         rank = found.layout.rank
         columns, self._row_level = _offsets(found, observed, rows, columns)
-        self.column_offsets_ = columns.astype(given.dtype)
+        self.column_offsets_ = (columns * self.scale_).astype(given.dtype)
         self.penalty_, self.rank_, self.status_ = penalty, rank, found.status
         self.singular_values_ = found.singular_values.astype(given.dtype)
-        self.column_factors_ = found.right[:, :rank].astype(given.dtype)
-        self.components_ = (self.column_factors_ / np.linalg.norm(self.column_factors_, axis=0)).T
-        self.objective_ = np.asarray(found.history)
-        self.n_iter_ = len(found.history) - 1
-        names = ("penalty", "rank_limit", "rank", "validation_error")
-        self.path_ = {name: np.asarray([point[place] for point in path]) for place, name in enumerate(names)}
-        left, row_offsets = self._solve_rows(observed)
-        self.row_factors_, self.row_offsets_ = left.astype(given.dtype), row_offsets.astype(given.dtype)
+        right = found.right[:, :rank]
+        self.column_factors_ = (right * self.scale_[:, None]).astype(given.dtype)
+        self.components_ = (right / np.linalg.norm(right, axis=0)).T.astype(given.dtype)
+        self.objective_, self.n_iter_ = np.asarray(found.history), len(found.history) - 1
+        self.path_ = {name: np.asarray([point[place] for point in path]) for place, name in enumerate(_PATH)}
+        self.row_factors_, self.row_offsets_ = (part.astype(given.dtype) for part in self._solve_rows(observed))
+        self.noise_ = None if is_sparse(given) else fitted_noise(self, given)
         return self
+
+    def _scaled(self, given: Any, observed: Table) -> Table:
+        """Return the observed entries, each column divided by its spread."""
+        if (self.scale_ == 1.0).all():
+            return observed
+        seen = ~np.isnan(given)
+        return _observed(np.where(seen, given, 0.0).astype(np.float64) / self.scale_, seen)
 
     def _solve_rows(self, observed: Table) -> tuple[Array, Array]:
         """For each row, argmin_z ½‖x_Ω − V_Ω z‖² + λ/2‖z‖², offsets taken off or, for rows, solved for as well."""
         layout = Layout(self.rank_, row_offsets=self.offsets in ("rows", "both"))
         right = np.ones((observed.shape[1], layout.width))
-        right[:, : self.rank_] = self.column_factors_
-        table, rows, _ = _centre(observed, layout, self.column_offsets_.astype(np.float64))
+        right[:, : self.rank_] = self.column_factors_ / self.scale_[:, None]
+        table, rows, _ = _centre(observed, layout, self.column_offsets_.astype(np.float64) / self.scale_)
         left = row_pass(table, layout, right, self.penalty_, columns=False).left
         if layout.row_offsets:
             rows = np.where(observed.row_counts > 0, rows + left[:, self.rank_], self._row_level)
@@ -416,7 +442,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         """Return `X` as a dense array with its missing entries filled; observed entries are returned untouched."""
         check_is_fitted(self)
         given, observed = self._read(X, reset=False)
-        left, rows = self._solve_rows(observed)
+        left, rows = self._solve_rows(self._scaled(given, observed))
         filled = left @ self.column_factors_.T.astype(np.float64)
         filled += rows[:, None]
         filled += self.column_offsets_
@@ -428,6 +454,18 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         else:
             np.copyto(filled, given, where=~np.isnan(given))
         return filled
+
+    def standard_errors(self, X: Any) -> Array:  # noqa: N803
+        """Return the standard error of each entry that `transform` fills, in the unit of its column; 0 where observed.
+
+        Args:
+            X: a dense table, as for `transform`.
+        """
+        check_is_fitted(self)
+        given, _ = self._read(X, reset=False)
+        if self.noise_ is None or is_sparse(given):
+            raise InputError("X: must be a dense table for standard errors; found a sparse one. Use X.toarray().")
+        return standard_errors(self, given)
 
     def estimate_at(self, rows: Any, columns: Any, *, X: Any = None) -> Array:  # noqa: N803
         """Return single entries of offsets + M, without forming it.
@@ -441,7 +479,8 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         left, row_offsets = self.row_factors_, self.row_offsets_
         if X is not None:
             given, observed = self._read(X, reset=False)
-            left, row_offsets = (part.astype(given.dtype) for part in self._solve_rows(observed))
+            solved = self._solve_rows(self._scaled(given, observed))
+            left, row_offsets = (part.astype(given.dtype) for part in solved)
         rows, columns = _places(rows, columns, (len(left), len(self.column_factors_)))
         found = entries(left, self.column_factors_, rows.ravel(), columns.ravel()).reshape(rows.shape)
         return found + row_offsets[rows] + self.column_offsets_[columns]

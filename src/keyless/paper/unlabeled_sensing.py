@@ -125,4 +125,6 @@ class UnlabeledSensing(Solver[UnlabeledSensingState]):
         if mask.all():
             return block.values
         table[~mask] = np.nan
-        return array_like(SoftImpute(penalty=self.penalty, random_state=0).fit_transform(table), block.values)
+        return array_like(
+            SoftImpute(penalty=self.penalty, scale=False, random_state=0).fit_transform(table), block.values
+        )

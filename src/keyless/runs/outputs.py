@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 import keyless
+from keyless.answers.joining import reference_rows
 from keyless.links import Links, load
 from keyless.runs.cells import file_names
 from keyless.runs.configuration import Fingerprint
@@ -68,6 +69,7 @@ def write_run(
     warnings: Sequence[str] = (),
     out_format: OutFormat = "same",
     raw_cells: bool = False,
+    joining: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a result as a folder, in one step: it is the new run afterwards, or what it was before.
 
@@ -86,6 +88,7 @@ def write_run(
         warnings: what the reader of the result must know.
         out_format: another format of all tables: plain CSV or TSV, or .xlsx.
         raw_cells: write text as it is, also where a spreadsheet would run it as a formula; otherwise it gets a `'`.
+        joining: options of `Links.joined` for the joined table.
     """
 
     def fill(fresh: Path) -> None:
@@ -99,7 +102,7 @@ def write_run(
 
         main = dialects[links.reference]
         write(_matches(links), "matches", main)
-        joined = with_ids(_pandas(links.joined()), ids)
+        joined = _joined(links, joining or {})
         write(joined, "joined", main, *links.tables)
         write_parquet(typed(joined, links.tables), fresh / "joined.parquet")
         (fresh / "completed").mkdir()
@@ -125,6 +128,14 @@ def write_run(
         (fresh / RECORD).write_text(text + "\n", encoding="utf-8", newline="\n")
 
     replace_folder(Path(folder), fill)
+
+
+def _joined(links: Links, options: Mapping[str, Any]) -> pd.DataFrame:
+    """The joined table, with the reference's ids in front; empty for rows that the reference does not have."""
+    which = {name: value for name, value in options.items() if name in ("how", "min_probability")}
+    labels = links.tables[0].row_ids
+    ids = ["" if row < 0 else labels[row] for row in reference_rows(links, **which).tolist()]
+    return with_ids(_pandas(links.joined(**options)), ids)
 
 
 def read_run(folder: str | Path) -> Run:
@@ -157,15 +168,21 @@ def write_report(links: Links, path: Path, *, redact: bool = False, command: str
     write_file(path, lambda fresh: fresh.write_text(page, encoding="utf-8", newline="\n"))
 
 
-def matches_text(links: Links, *, out_format: OutFormat = "same", raw_cells: bool = False) -> str:
+def matches_text(
+    links: Links, *, out_format: OutFormat = "same", raw_cells: bool = False, min_probability: float | None = None
+) -> str:
     """Return `matches.csv` as text.
 
     Args:
         links: the result.
         out_format: plain CSV or TSV instead of the separator and decimal mark of the reference.
         raw_cells: leave text as it is, also where a spreadsheet would run it as a formula.
+        min_probability: leave out lines of matches that are less likely.
     """
-    return text_of(_matches(links), dialect_of(links.tables[0], out_format), raw_cells=raw_cells)
+    lines = _matches(links)
+    if min_probability is not None:
+        lines = lines[lines["row_id"].isna() | (lines["probability"] >= min_probability)]
+    return text_of(lines, dialect_of(links.tables[0], out_format), raw_cells=raw_cells)
 
 
 def plain(value: Any) -> Any:
@@ -210,11 +227,12 @@ def _record(links: Links, files: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def match_records(links: Links) -> list[dict[str, Any]]:
+def match_records(links: Links, *, min_probability: float | None = None) -> list[dict[str, Any]]:
     """Return the lines of `matches.csv`: ids as text, exactly as given; None where there is no partner.
 
     Args:
         links: the result.
+        min_probability: leave out matches that are less likely.
     """
     reference, *others = links.tables
     return [
@@ -229,6 +247,7 @@ def match_records(links: Links) -> list[dict[str, Any]]:
         for label, row, probability, margin in zip(
             reference.row_ids, found.permutation, found.probability, found.margin, strict=True
         )
+        if row < 0 or min_probability is None or probability >= min_probability
     ]
 
 

@@ -1,6 +1,6 @@
 """Tables as users have them ↔ blocks, and exactly back. NaN means missing here, and only here."""
 
-from keyless.tables.annotating import to_anndata
+from keyless.tables.annotating import to_anndata, to_mudata
 from keyless.tables.dialect import Dialect
 from keyless.tables.files import stem
 from keyless.tables.memory import available_memory, in_words, memory_needed
@@ -30,6 +30,7 @@ __all__ = [
     "stem",
     "to_anndata",
     "to_block",
+    "to_mudata",
     "to_problem",
     "with_missingness",
 ]

@@ -14,6 +14,7 @@ from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.ids import row_numbers
 from keyless.tables.memory import check_memory, in_words, is_large
+from keyless.tables.observations import reordered
 from keyless.tables.places import Place, missing_extra
 from keyless.tables.reading import ColumnUse, Kind, Reading, shown
 
@@ -326,9 +327,19 @@ def as_sparse(whole: np.ndarray[Any, np.dtype[Any]], *, like: Any, known: BoolAr
     return type(like)(made.asformat(like.format))
 
 
-def as_anndata(whole: np.ndarray[Any, np.dtype[Any]], *, like: Any, rows: IntArray, index: pd.Index | None) -> Any:
-    """Return an AnnData with rows in a new order; observations without a row are missing."""
-    obs = like.obs.reset_index(drop=True).reindex(rows)
+def as_anndata(
+    whole: np.ndarray[Any, np.dtype[Any]], *, like: Any, rows: IntArray, index: pd.Index | None, name: str
+) -> Any:
+    """Return an AnnData with rows in a new order, and all that belongs to them; see `observations.reordered`.
+
+    Args:
+        whole: its X; put into the sparse class of the given one, unless it says what was filled.
+        like: the AnnData given.
+        rows: row for each row of the result, −1 for none.
+        index: names of the observations; None: numbers.
+        name: of the table.
+    """
     labels = index if index is not None else pd.RangeIndex(len(rows))
-    obs.index = pd.Index([str(label) for label in labels])
-    return type(like)(X=whole, obs=obs, var=like.var.copy())
+    sparse = is_sparse(like.X) and whole.dtype != bool
+    x = type(like.X)(sp.csr_array(whole).asformat(like.X.format)) if sparse else whole
+    return reordered(like, rows, names=[str(label) for label in labels], name=name, matrix=x)

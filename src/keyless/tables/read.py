@@ -300,7 +300,8 @@ def read_like(rows: Any, *, like: Table, reading: Reading | None = None) -> Tabl
     """Return new rows of a known table, every column used as it is used there.
 
     Args:
-        rows: a frame or file with the columns of that table, in any order, or an array with the columns of its block.
+        rows: a frame or file with columns of that table, in any order, or an array with the columns of its block.
+            Columns that are not there count as missing.
         like: the known table.
         reading: how to read a file.
     """
@@ -321,15 +322,17 @@ def read_like(rows: Any, *, like: Table, reading: Reading | None = None) -> Tabl
         return _like_matrix(rows, like, reading)
     frame = nw.from_native(given.native, eager_only=True)
     labels = {str(label): label for label in frame.columns}
-    if any(use.columns and use.name not in labels for use in like.uses):
-        raise InputError(f"rows: must have the columns of {like.name}, {', '.join(like.columns)}.")
+    if not any(use.name in labels for use in like.uses if use.columns):
+        raise InputError(f"rows: must have at least one of the columns of {like.name}, {', '.join(like.columns)}.")
     if not len(frame):
         raise InputError("rows: must be at least one; found none.")
     parts = []
     for use in like.uses:
-        if use.columns:
+        if use.columns and use.name in labels:
             column = _column(given, reading, use.name, frame.get_column(labels[use.name]))
             parts.append(encode(column, use, like.levels(use)))
+        elif use.columns:
+            parts.append(np.full((len(frame), len(use.columns)), np.nan))
     values = np.concatenate(parts, axis=1)
     indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
     row_ids: Any = row_numbers(len(frame))
@@ -346,9 +349,12 @@ def _like_matrix(rows: Any, like: Table, reading: Reading) -> Table:
     row_ids: Any = None
     if is_anndata(rows):
         places = {str(name): k for k, name in enumerate(rows.var_names)}
-        if any(name not in places for name in like.columns):
-            raise InputError(f"rows: must have the variables of {like.name}.")
-        values = dense(rows.X, zero=reading.unstored != "missing")[:, [places[name] for name in like.columns]]
+        there = [k for k, name in enumerate(like.columns) if name in places]
+        if not there:
+            raise InputError(f"rows: must have at least one of the variables of {like.name}.")
+        values = np.full((rows.n_obs, len(like.columns)), np.nan)
+        given_values = dense(rows.X, zero=reading.unstored != "missing")
+        values[:, there] = given_values[:, [places[like.columns[k]] for k in there]]
         row_ids = tuple(rows.obs_names)
     else:
         zero = reading.unstored == "zero" or (reading.unstored == "auto" and like.form == "anndata")

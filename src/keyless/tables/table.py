@@ -61,6 +61,10 @@ class Table:
     kept: KeptFile | None = None
     dialect: Dialect = field(default_factory=Dialect)
 
+    def __repr__(self) -> str:
+        used = sum(bool(use.columns) for use in self.uses)
+        return f"Table {self.name!r}: {self.block.shape[0]:,} rows, {used} of {len(self.uses)} columns used"
+
     @property
     def name(self) -> str:
         """What the table is called."""
@@ -214,7 +218,7 @@ class Table:
         if self.form == "sparse":
             return matrices.as_sparse(whole, like=self.matrix, known=known)
         if self.form == "anndata":
-            return matrices.as_anndata(whole, like=self.native, rows=rows, index=index)
+            return matrices.as_anndata(whole, like=self.native, rows=rows, index=index, name=self.name)
         return whole
 
 

@@ -171,7 +171,7 @@ def filled(seed: int) -> dict[str, float]:
 
 
 def _completed(table: Floats) -> Floats:
-    return np.asarray(SoftImpute(random_state=0).fit_transform(table), dtype=np.float64)
+    return np.asarray(SoftImpute(scale=False, random_state=0).fit_transform(table), dtype=np.float64)
 
 
 def _run(run: Run) -> Outcome:

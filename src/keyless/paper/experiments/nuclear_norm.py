@@ -71,7 +71,7 @@ def increase(
 def _filled(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     if not np.isnan(matrix).any():
         return matrix
-    return np.asarray(SoftImpute(random_state=0).fit_transform(matrix), dtype=np.float64)
+    return np.asarray(SoftImpute(scale=False, random_state=0).fit_transform(matrix), dtype=np.float64)
 
 
 def _cosine(ratio: float) -> float:

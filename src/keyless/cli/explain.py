@@ -1,0 +1,140 @@
+"""`keyless explain`: why rows are linked, from the folder of a run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from keyless.cli.app import app, one_line, write_out
+from keyless.cli.words import print_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from keyless.answers import Explanation, RowExplanation
+
+__all__ = ["explain"]
+
+
+@app.command(help_epilogue="Example: `keyless explain run/ --row 17`")
+def explain(
+    run: Path,
+    /,
+    *,
+    row: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    table: str | None = None,
+    partner: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+) -> None:
+    """Say why rows are linked: what each column contributed, in nats (4.6 nats are odds of 100 to 1).
+
+    Without `--row`: which columns carry the link, and what dropping each would cost. With it: what each cell of the row
+    and of its partner says for (+) or against (−) the pair, and what each of the two rows predicts for the other, in
+    the units of the columns. The contributions add up to the log-likelihood ratio of the pair.
+
+    Args:
+        run: Folder written by `keyless link --out`.
+        row: Id of a row of the reference.
+        table: Explain the link to this table only.
+        partner: Id of a row of that table: explain this pair instead of the match.
+        json: Print it as JSON.
+    """
+    from keyless import runs
+    from keyless.answers.explaining import explain_all, explain_row
+    from keyless.errors import InputError
+
+    if partner is not None and row is None:
+        raise InputError("--partner: must come with --row, the row of the reference to pair it with.")
+    links = runs.read_run(run).links
+    if row is None:
+        _tell_all(explain_all(links, table=table), as_json=json)
+    else:
+        _tell_row(explain_row(links, row, table=table, partner=partner), as_json=json)
+
+
+def _tell_all(explained: Explanation, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "verdict": explained.verdict,
+                "links": {
+                    name: {
+                        "ratio": ratio,
+                        "told_apart": explained.told_apart[name],
+                        "rows": explained.rows[name],
+                        "columns": _records(explained.columns[explained.columns["link"] == name]),
+                    }
+                    for name, ratio in explained.ratio.items()
+                },
+            }
+        )
+        return
+    lines = []
+    for name, ratio in explained.ratio.items():
+        lines += [
+            f"Link to {one_line(name)}: {ratio:.1f} nats a row over {explained.rows[name]} matches, of which "
+            f"{100 * explained.told_apart[name]:.0f}% are told apart from each other.",
+            f"  {'nats':>7}  {'without':>8}  {'told apart':>10}  column",
+        ]
+        lines += [
+            f"  {one['contribution']:+7.2f}  {-one['drop_cost']:+8.2f}  {100 * one['told_apart']:9.0f}%  "
+            f"{one_line(one['table'])}: {one_line(one['column'])}"
+            for one in _records(explained.columns[explained.columns["link"] == name])
+        ]
+        lines.append(
+            "  nats: what the column contributes; without: what the ratio loses without it; told apart: rows that are "
+            "still told apart then."
+        )
+    if explained.verdict != "linked":
+        lines.append(f"The tables are {explained.verdict}: this explains matches that may all be wrong.")
+    write_out("\n".join(lines) + "\n")
+
+
+def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "reference_id": explained.reference_id,
+                "links": {
+                    name: {
+                        "row_id": pair.row_id,
+                        "matched": pair.matched,
+                        "probability": pair.probability,
+                        "ratio": pair.log_ratio,
+                        "cells": _records(pair.cells),
+                    }
+                    for name, pair in explained.pairs.items()
+                },
+            }
+        )
+        return
+    lines = []
+    for name, pair in explained.pairs.items():
+        what = "is linked to" if pair.matched else "is not linked to"
+        lines += [
+            f"Row {one_line(explained.reference_id)} {what} {one_line(pair.row_id)} of {one_line(name)}: probability "
+            f"{pair.probability:.4f}, ratio {pair.log_ratio:+.1f} nats.",
+            f"  {'nats':>6}  {'actual':>12}  {'predicted':>22}  column",
+        ]
+        ordered = pair.cells.sort_values("contribution", key=abs, ascending=False, kind="stable")
+        for cell in _records(ordered):
+            error = cell["standard_error"]
+            guess = _short(cell["predicted"]) + ("" if math.isnan(error) else f" ± {error:.3g}")
+            lines.append(
+                f"  {cell['contribution']:+6.1f}  {_short(cell['actual']):>12}  {guess:>22}  "
+                f"{one_line(cell['table'])}: {one_line(cell['column'])}"
+            )
+    write_out("\n".join(lines) + "\n")
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in line.items()} for line in frame.to_dict("records")]
+
+
+def _short(value: Any) -> str:
+    from keyless.answers.explaining import shown
+
+    return one_line(shown(value))

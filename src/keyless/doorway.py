@@ -1,0 +1,111 @@
+"""What callers of `link` may mean by what they give: tables in any arrangement, options in the wrong place."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+
+from keyless.errors import InputError
+from keyless.settings import Settings
+from keyless.tables import Table
+from keyless.tables.looking import is_named_like_id
+
+__all__ = ["check_no_options", "gathered", "warn_of_text_numbers"]
+
+_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?%?")
+_MOSTLY = 0.8
+"""Share of the entries of a text column that read like numbers, from which on it is taken for one of numbers."""
+
+_LOOKED_AT = 1000
+"""Entries of a text column that are looked at."""
+
+
+def gathered(tables: Any, others: Sequence[Any]) -> Any:
+    """Return tables that were given one after the other as one list.
+
+    Args:
+        tables: the first argument: one table, or all of them.
+        others: the arguments after it.
+    """
+    for given in others:
+        if _looks_like_pairs(given):
+            raise InputError(
+                "tables: must be tables; found a list of pairs among them. Known pairs have a name of their own: "
+                "link(..., known_pairs=pairs). A table of two columns must be an array or a frame."
+            )
+    if not others:
+        return tables
+    several = isinstance(tables, Mapping) or (isinstance(tables, list | tuple) and not _is_one_table(tables))
+    if several:
+        raise InputError(
+            "tables: must be given all in one mapping or list, or one after the other; found both. "
+            "Options have names: link(tables, known_pairs=..., within=...)."
+        )
+    return [tables, *others]
+
+
+def _is_one_table(given: Any) -> bool:
+    """Tell whether a list is one table: dictionaries one per row, or rows of numbers."""
+    return bool(given) and all(
+        isinstance(row, Mapping) or (isinstance(row, list | tuple) and all(np.isscalar(entry) for entry in row))
+        for row in given
+    )
+
+
+def _looks_like_pairs(given: Any) -> bool:
+    if isinstance(given, list | tuple | set):
+        return bool(given) and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in given)
+    if nw.dependencies.is_into_dataframe(given):
+        return {"reference_id", "row_id"} <= set(nw.from_native(given, eager_only=True).columns)
+    return False
+
+
+def check_no_options(tables: Any) -> None:
+    """Refuse an option that stands among the tables.
+
+    Args:
+        tables: tables by name, or in order.
+    """
+    options = {field.name for field in fields(Settings)} & (set(tables) if isinstance(tables, Mapping) else set())
+    for name in options:
+        if tables[name] is None or not hasattr(tables[name], "shape"):
+            raise InputError(
+                f"tables: must be tables by name; {name!r} is an option. Give it beside them: link(tables, {name}=...)."
+            )
+
+
+def warn_of_text_numbers(tables: Iterable[Table]) -> None:
+    """Warn of columns of frames that hold numbers as text and are therefore not used as numbers.
+
+    Text files are another matter: there everything is text, and numbers are read as such.
+
+    Args:
+        tables: the tables as read.
+    """
+    for table in tables:
+        if table.form not in ("frame", "lazy", "records") or table.kept is not None:
+            continue
+        for use in table.uses:
+            if use.columns or use.kind not in ("left out", "id") or use.reason.startswith(("named in", "says which")):
+                continue
+            seen = [entry for entry in table.column(use.name)[:_LOOKED_AT] if entry is not None]
+            texts = [entry.strip() for entry in seen if isinstance(entry, str)]
+            numbers = [text for text in texts if _NUMBER.fullmatch(text)]
+            if not numbers or len(numbers) < _MOSTLY * len(seen) or len(set(numbers)) < 2:
+                continue
+            # Ids are often digits: what names rows is taken for numbers only where it has decimals.
+            decimals = any(mark in text for text in numbers for mark in ".,")
+            if use.kind == "id" and (is_named_like_id(use.name) or not decimals):
+                continue
+            warnings.warn(
+                f"{table.name}: column {use.name!r} holds numbers as text ({numbers[0]!r}, …) and is not used. Convert "
+                f"it, for example with pandas.to_numeric, or say reading=Reading(as_number={use.name!r}).",
+                UserWarning,
+                stacklevel=4,
+            )
