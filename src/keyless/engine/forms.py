@@ -116,7 +116,7 @@ def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str]) ->
             alternation.climb(way, [max(form.left.rank, form.right.rank)] * _STEPS)
             coupling = alternation.coupling()
         matching = refinement.run(coupling, rounds=_ROUNDS, common=begun.common)
-        if matching.strength > best.matching.strength:
+        if matching.better_than(best.matching):
             best = Form(form.scales, form.left, form.right, matching)
     return best
 
