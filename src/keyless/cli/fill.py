@@ -63,7 +63,7 @@ def fill(
     if spreadsheet_safe:
         filled = runs.spreadsheet_safe_frame(filled)
     if out is None:
-        write_out(filled.to_csv(index=False, lineterminator="\n"))
+        write_out(filled.to_csv(index=False, lineterminator="\n"), data=True)
     elif out.suffix.lower() == ".csv":
         runs.write_file(out, lambda path: filled.to_csv(path, index=False, lineterminator="\n"))
     else:
@@ -77,19 +77,19 @@ def _filled(table: Table, *, rank: int | None, penalty: float | None, seed: int)
     import numpy as np
 
     import keyless
+    from keyless.model.scales import scale_table
 
     values = np.where(table.block.mask, table.block.values, np.nan)
     if table.block.mask.all():
         return values
-    centre, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
-    spread[spread == 0] = 1.0
+    scores, scales = scale_table(table.block.values, table.block.mask, kind="identity")
     most = min(values.shape)
     if rank is not None and rank > most:
         raise InputError(f"--rank: must be at most {most}, the smaller side of the table; found {rank}.")
     filler = keyless.SoftImpute(rank=rank, penalty=penalty, random_state=seed)
-    filled: np.ndarray[Any, np.dtype[Any]] = filler.fit_transform((values - centre) / spread) * spread + centre
+    filled = filler.fit_transform(np.where(table.block.mask, scores, np.nan))
     say(f"rank {filler.rank_}, penalty {filler.penalty_:.3g}.")
-    return filled
+    return np.column_stack([scale.undo(filled[:, k]) for k, scale in enumerate(scales)])
 
 
 def _frame(table: Table, values: np.ndarray[Any, np.dtype[Any]]) -> pd.DataFrame:
@@ -98,7 +98,15 @@ def _frame(table: Table, values: np.ndarray[Any, np.dtype[Any]]) -> pd.DataFrame
 
     from keyless import runs
 
-    made = table.rebuilt(values, np.arange(len(values)))
+    if table.form == "cells":
+        # One array of text instead of a column each: tables of many columns are written ten times as fast.
+        whole = table.native if table.block.mask.all() else table.rebuilt(values, np.arange(len(values)))
+        made = pd.DataFrame(
+            np.column_stack([np.asarray(whole[name].array, dtype=object) for name in whole.columns]),
+            columns=whole.columns,
+        )
+    else:
+        made = table.rebuilt(values, np.arange(len(values)))
     frame = made if isinstance(made, pd.DataFrame) else pd.DataFrame(made, columns=list(table.all_columns))
     # The long layout names its rows beside the columns.
     return frame if table.index is None else runs.with_ids(frame, table.row_ids, name=str(table.index.name))

@@ -109,7 +109,7 @@ def check_report(report: Path, inputs: Iterable[Path]) -> None:
 
 
 def open_tables(
-    paths: Sequence[Path], options: ReadingOptions, *, reference: str | None = None, max_memory: int | None = None
+    paths: Sequence[Path], options: ReadingOptions, *, reference: str | None = None, to_link: bool = True
 ) -> tuple[Table, ...]:
     """Read table files, the reference first.
 
@@ -117,23 +117,22 @@ def open_tables(
         paths: the files.
         options: how to read them.
         reference: name of the table whose row order the answer is given in; the first unless given.
-        max_memory: bytes that linking may take; None: what the machine has available.
+        to_link: refuse tables for whose linking there is not enough memory.
     """
     from keyless.tables import name_tables, read_table, read_tables
 
-    reading = reading_of(options, max_memory=max_memory)
+    reading = reading_of(options)
     named = name_tables(paths)
     if len(named) == 1:
         return tuple(read_table(path, name=name, reading=reading) for name, path in named.items())
-    return read_tables(named, reference=reference, reading=reading)[0]
+    return read_tables(named, reference=reference, reading=reading, to_link=to_link)[0]
 
 
-def reading_of(options: ReadingOptions, *, max_memory: int | None = None) -> Any:
+def reading_of(options: ReadingOptions) -> Any:
     """Return the options as the library takes them.
 
     Args:
         options: as the command line has them.
-        max_memory: bytes that may be used; None: what the machine has available.
     """
     from keyless.tables import Reading
     from keyless.tables.reading import MISSING
@@ -147,7 +146,6 @@ def reading_of(options: ReadingOptions, *, max_memory: int | None = None) -> Any
         as_category=options.as_category,
         decimal=options.decimal,
         encoding=options.encoding,
-        max_memory=max_memory,
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from keyless.cli.app import DONE, NOT_LINKED, one_line, write_out
+from keyless.cli.app import DONE, NOT_LINKED, write_out
+from keyless.errors import printable
 
 if TYPE_CHECKING:
     from keyless.links import Links
@@ -40,7 +41,7 @@ def verdict_lines(links: Links, *, interrupted: bool = False) -> list[str]:
         evidence, rows = found.evidence, min(found.coupling.shape)
         chance = max(evidence.null_scores, default=None)
         lines += [
-            f"{one_line(links.reference)} and {one_line(name)}: {evidence.verdict}, {_MEANING[evidence.verdict]}.",
+            f"{printable(links.reference)} and {printable(name)}: {evidence.verdict}, {_MEANING[evidence.verdict]}.",
             f"  The matches carry {evidence.score:.1f} nats a row; "
             + ("chance was not measured" if chance is None else f"chance reaches {chance:.1f}")
             + f", and telling {rows} rows apart takes {evidence.needed:.1f}.",
@@ -108,4 +109,6 @@ def print_json(value: Any) -> None:
     """
     from keyless.runs import plain
 
-    write_out(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    # JSON has its own escapes, for whatever a terminal would not just show.
+    write_out("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n")

@@ -23,11 +23,13 @@ from keyless.arrays import (
     is_numpy,
     namespace,
     random_generator,
+    safe_unit,
 )
+from keyless.completion.choosing import Search
 from keyless.completion.observed import Table, entries, is_sparse, kept
 from keyless.completion.sweeps import Layout, Solution, head_start, row_pass, solve
+from keyless.completion.units import in_caller_unit, penalty_in_unit
 from keyless.errors import ConvergenceWarning, InputError, Status
-from keyless.lowrank import truncated_svd
 
 __all__ = ["Completion", "SoftImpute", "soft_impute"]
 
@@ -110,10 +112,12 @@ def soft_impute(
         1
     """
     given, table = _read_values(values, mask)
+    unit = safe_unit(table.largest)
+    table = table.in_unit(unit)
     xp = namespace(given)
     rows, columns = table.shape
     limit = check_count(min(rows, columns) if rank is None else rank, name="rank", maximum=min(rows, columns))
-    penalty = check_positive(penalty, name="penalty")
+    penalty = penalty_in_unit(check_positive(penalty, name="penalty"), unit)
     right = xp.zeros((columns, 0), dtype=xp.float64, device=given.device)
     layout = Layout(0)
     if start is None:
@@ -122,6 +126,7 @@ def soft_impute(
         start = xp.astype(as_matrix(start, name="start"), xp.float64)
         if start.shape[0] != columns:
             raise InputError(f"start: must have one row per column, {columns}; found {start.shape[0]}.")
+        start = start / unit**0.5
         basis, scale, _ = xp.linalg.svd(start, full_matrices=False)
         found_rank = min(limit, int(xp.count_nonzero(scale > 1e-6 * scale[0])))
         layout, right = Layout(found_rank), basis[:, :found_rank] * scale[:found_rank]
@@ -134,8 +139,13 @@ def soft_impute(
         max_iter=check_count(max_iter, name="max_iter"),
         tolerance=check_positive(tolerance, name="tolerance"),
     )
-    left, right, singular = (xp.astype(part, given.dtype) for part in (found.left, found.right, found.singular_values))
-    return Completion(left, right, singular, found.history, found.status)
+    left, right, singular = (
+        xp.astype(in_caller_unit(part, factor), given.dtype)
+        for part, factor in ((found.left, unit**0.5), (found.right, unit**0.5), (found.singular_values, unit))
+    )
+    return Completion(
+        left, right, singular, tuple(in_caller_unit(in_caller_unit(found.history, unit), unit)), found.status
+    )
 
 
 def _read_values(values: Any, mask: Array | None) -> tuple[Array, Table]:
@@ -202,69 +212,6 @@ def _centre(table: Table, layout: Layout, columns: Array | None = None) -> tuple
         rows = table.means(1)
         table = table.less(rows, np.zeros(table.shape[1]))
     return table, rows, columns
-
-
-class _Search:
-    """Choose penalty and rank by the error on held-out entries.
-
-    For one rank limit the penalty walks down a fixed grid, each fit starting from the one before, until the error has
-    risen. Limits grow by half until the error rises, then the gaps around the best one are halved.
-    """
-
-    def __init__(
-        self, split: tuple[Table, Array, Array, Array], layout: Layout, right: Array, steps: int, floor: float
-    ) -> None:
-        self.train, self.rows, self.columns, self.truth = split
-        nothing = solve(self.train, layout, right, 1.0, limit=0, max_iter=50, tolerance=1e-4)
-        largest = float(truncated_svd(self.train.residual(nothing.left, nothing.right), 1).singular_values[0])
-        self.penalties = max(largest, floor) * np.logspace(0, -4 if largest > floor else 0, steps)
-        self.path: list[tuple[float, int, int, float]] = []
-        # Of a fit, only what the next can start from is kept: its rows may be many.
-        self.fits: dict[int, dict[int, tuple[float, Layout, Array]]] = {
-            0: {0: (self._error(nothing), nothing.layout, nothing.right)}
-        }
-
-    def _error(self, fit: Solution) -> float:
-        gaps = self.truth - entries(fit.left, fit.right, self.rows, self.columns)
-        return float(np.sqrt(np.mean(gaps**2)))
-
-    def best(self, limit: int) -> tuple[float, int]:
-        """The lowest error with this rank limit, and the place of its penalty on the grid."""
-        return min((error, step) for step, (error, _, _) in self.fits[limit].items())
-
-    def attempt(self, limit: int) -> float:
-        """Walk down the penalties with this rank limit; return the lowest error."""
-        if limit not in self.fits:
-            near = max(known for known in self.fits if known < limit)
-            first = max(0, self.best(near)[1] - 3)
-            _, layout, right = self.fits[near].get(first, next(iter(self.fits[near].values())))
-            found: dict[int, tuple[float, Layout, Array]] = {}
-            for step in range(first, len(self.penalties)):
-                penalty = float(self.penalties[step])
-                fit = solve(self.train, layout, right, penalty, limit=limit, max_iter=50, tolerance=1e-4)
-                layout, right = fit.layout, fit.right
-                found[step] = (self._error(fit), layout, right)
-                self.path.append((penalty, limit, layout.rank, found[step][0]))
-                if step - min(found, key=lambda known: found[known][0]) == 1:
-                    break
-            self.fits[limit] = found
-        return self.best(limit)[0]
-
-    def limit(self, largest: int) -> int:
-        """The rank limit of lowest error."""
-        now = 1
-        while self.attempt(now) <= min(self.best(known)[0] for known in self.fits) and now < largest:
-            now = min(now + (now + 1) // 2, largest)
-        while True:
-            best = min(self.fits, key=lambda known: self.best(known)[0])
-            below = max((known for known in self.fits if known < best), default=best)
-            above = min((known for known in self.fits if known > best), default=best)
-            gaps = [(one + two) // 2 for one, two in ((below, best), (best, above)) if two - one > 1]
-            if not gaps:
-                return max(best, 1)
-            for middle in gaps:
-                if self.attempt(middle) < self.best(best)[0]:
-                    break
 
 
 def _offsets(found: Solution, observed: Table, rows: Array, columns: Array) -> tuple[Array, float]:
@@ -353,6 +300,8 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     def fit(self, X: Any, y: Any = None) -> SoftImpute:  # noqa: N803, ARG002
         """Fit offsets and factors to the observed entries of `X`."""
         given, observed = self._read(X, reset=True)
+        self._unit = safe_unit(observed.largest)
+        observed = observed.in_unit(self._unit)
         if self.offsets not in _OFFSETS:
             raise InputError(f"offsets: must be one of {', '.join(_OFFSETS)}; found {self.offsets!r}.")
         if observed.row_counts.sum() == 0:
@@ -373,7 +322,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         if self.penalty is None:
             noise = 1e-12 * observed.energy**0.5 or 1.0  # a residual below this is rounding
             steps = check_count(self.n_penalties, name="n_penalties")
-            search = _Search(table.split(generator, fraction), layout, right, steps, noise)
+            search = Search(table.split(generator, fraction), layout, right, steps, noise)
             if self.rank is None:
                 limit = search.limit(limit)
             search.attempt(limit)
@@ -381,46 +330,74 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             _, layout, right = search.fits[limit][step]
             penalty, path = float(search.penalties[step]), search.path
         else:
-            penalty = check_positive(self.penalty, name="penalty")
+            penalty = penalty_in_unit(check_positive(self.penalty, name="penalty"), self._unit)
             layout, right = head_start(table, layout, right, penalty, limit=limit, generator=generator)
         found = solve(table, layout, right, penalty, limit=limit, max_iter=max_iter, tolerance=tolerance)
         if not found.status.converged:
             warnings.warn(f"SoftImpute: {found.status.advice}", ConvergenceWarning, stacklevel=2)
-        rank = found.layout.rank
-        columns, self._row_level = _offsets(found, observed, rows, columns)
-        self.column_offsets_ = columns.astype(given.dtype)
-        self.penalty_, self.rank_, self.status_ = penalty, rank, found.status
-        self.singular_values_ = found.singular_values.astype(given.dtype)
-        self.column_factors_ = found.right[:, :rank].astype(given.dtype)
-        self.components_ = (self.column_factors_ / np.linalg.norm(self.column_factors_, axis=0)).T
-        self.objective_ = np.asarray(found.history)
+        self._keep(found, observed, (rows, columns), penalty, path, dtype=given.dtype)
+        return self
+
+    def _keep(
+        self,
+        found: Solution,
+        observed: Table,
+        levels: tuple[Array, Array],
+        penalty: float,
+        path: list[tuple[float, int, int, float]],
+        *,
+        dtype: Any,
+    ) -> None:
+        """Set what was fitted, in the caller's unit and type."""
+        rank, unit, root = found.layout.rank, self._unit, self._unit**0.5
+        columns, row_level = _offsets(found, observed, *levels)
+        self._row_level = row_level
+        self.column_offsets_ = in_caller_unit(columns, unit).astype(dtype)
+        self.rank_, self.status_ = rank, found.status
+        self.penalty_ = penalty if unit == 1 else float(in_caller_unit(np.asarray(penalty), unit))
+        self.singular_values_ = in_caller_unit(found.singular_values, unit).astype(dtype)
+        self.column_factors_ = (found.right[:, :rank] * root).astype(dtype)
+        factors = self.column_factors_ / root
+        self.components_ = (factors / np.linalg.norm(factors, axis=0)).T
+        self.objective_ = np.asarray(in_caller_unit(in_caller_unit(found.history, unit), unit))
         self.n_iter_ = len(found.history) - 1
         names = ("penalty", "rank_limit", "rank", "validation_error")
         self.path_ = {name: np.asarray([point[place] for point in path]) for place, name in enumerate(names)}
-        left, row_offsets = self._solve_rows(observed)
-        self.row_factors_, self.row_offsets_ = left.astype(given.dtype), row_offsets.astype(given.dtype)
-        return self
+        for name in ("penalty", "validation_error"):
+            self.path_[name] = in_caller_unit(self.path_[name], unit)
+        left, row_offsets = self._solve_rows(observed, unit)
+        self.row_factors_ = in_caller_unit(left, root).astype(dtype)
+        self.row_offsets_ = in_caller_unit(row_offsets, unit).astype(dtype)
 
-    def _solve_rows(self, observed: Table) -> tuple[Array, Array]:
-        """For each row, argmin_z ½‖x_Ω − V_Ω z‖² + λ/2‖z‖², offsets taken off or, for rows, solved for as well."""
+    def _solve_rows(self, observed: Table, unit: float) -> tuple[Array, Array]:
+        """For each row, argmin_z ½‖x_Ω − V_Ω z‖² + λ/2‖z‖², offsets taken off or, for rows, solved for as well.
+
+        The entries are in `unit`, V and λ in the unit of the fit; z and the row offsets are for entries in `unit`.
+        """
         layout = Layout(self.rank_, row_offsets=self.offsets in ("rows", "both"))
         right = np.ones((observed.shape[1], layout.width))
-        right[:, : self.rank_] = self.column_factors_
-        table, rows, _ = _centre(observed, layout, self.column_offsets_.astype(np.float64))
-        left = row_pass(table, layout, right, self.penalty_, columns=False).left
+        right[:, : self.rank_] = self.column_factors_ / self._unit**0.5
+        table, rows, _ = _centre(observed, layout, self.column_offsets_.astype(np.float64) / unit)
+        left = row_pass(table, layout, right, penalty_in_unit(self.penalty_, self._unit), columns=False).left
         if layout.row_offsets:
-            rows = np.where(observed.row_counts > 0, rows + left[:, self.rank_], self._row_level)
+            level = self._row_level * (self._unit / unit)
+            rows = np.where(observed.row_counts > 0, rows + left[:, self.rank_], level)
         return left[:, : self.rank_], rows
+
+    def _own_unit(self, observed: Table) -> float:
+        """The unit of new rows: their own where they are larger than the rows of the fit, else that of the fit."""
+        return max(safe_unit(observed.largest), self._unit) if observed.largest else self._unit
 
     def transform(self, X: Any) -> Array:  # noqa: N803
         """Return `X` as a dense array with its missing entries filled; observed entries are returned untouched."""
         check_is_fitted(self)
         given, observed = self._read(X, reset=False)
-        left, rows = self._solve_rows(observed)
-        filled = left @ self.column_factors_.T.astype(np.float64)
+        unit = self._own_unit(observed)
+        left, rows = self._solve_rows(observed.in_unit(unit), unit)
+        filled = left @ (self.column_factors_.T.astype(np.float64) / self._unit**0.5)
         filled += rows[:, None]
-        filled += self.column_offsets_
-        filled = filled.astype(given.dtype, copy=False)
+        filled += self.column_offsets_ / unit
+        filled = in_caller_unit(filled, unit).astype(given.dtype, copy=False)
         if is_sparse(given):
             given = given.tocoo()
             seen = ~np.isnan(given.data)
@@ -438,16 +415,22 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             X: the table whose rows are meant, filled as `transform` fills it; None: the fitted one.
         """
         check_is_fitted(self)
-        left, row_offsets = self.row_factors_, self.row_offsets_
-        if X is not None:
+        unit, root, dtype = self._unit, self._unit**0.5, self.row_factors_.dtype
+        if X is None:
+            left, row_offsets = self.row_factors_ / root, self.row_offsets_ / unit
+        else:
             given, observed = self._read(X, reset=False)
-            left, row_offsets = (part.astype(given.dtype) for part in self._solve_rows(observed))
+            unit, dtype = self._own_unit(observed), given.dtype
+            left, row_offsets = (part.astype(dtype) for part in self._solve_rows(observed.in_unit(unit), unit))
         rows, columns = _places(rows, columns, (len(left), len(self.column_factors_)))
-        found = entries(left, self.column_factors_, rows.ravel(), columns.ravel()).reshape(rows.shape)
-        return found + row_offsets[rows] + self.column_offsets_[columns]
+        found = entries(left, self.column_factors_ / root, rows.ravel(), columns.ravel()).reshape(rows.shape)
+        found = found + row_offsets[rows] + self.column_offsets_[columns] / unit
+        return in_caller_unit(found, unit).astype(dtype, copy=False)
 
     def _read(self, X: Any, *, reset: bool) -> tuple[Any, Table]:  # noqa: N803
         """Check the caller's table; return it and its observed entries."""
+        if isinstance(X, np.matrix):
+            X = np.asarray(X)  # noqa: N806
         try:
             X = validate_data(  # noqa: N806
                 self, X, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_all_finite=False, reset=reset

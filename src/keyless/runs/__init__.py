@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keyless.runs.cells import file_names, spreadsheet_safe, spreadsheet_safe_frame
-from keyless.runs.configuration import Fingerprint, fingerprint, to_toml
+from keyless.runs.configuration import Fingerprint, check_unchanged, fingerprint, to_toml
 from keyless.runs.folder import check_file, check_replaceable, write_file
 from keyless.runs.outputs import (
     CONFIGURATION,
@@ -29,6 +29,7 @@ __all__ = [
     "Unfinished",
     "check_file",
     "check_replaceable",
+    "check_unchanged",
     "file_names",
     "fingerprint",
     "match_records",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import math
@@ -14,6 +15,8 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import keyless
 from keyless.links import Links, load
@@ -21,6 +24,7 @@ from keyless.runs.cells import file_names, spreadsheet_safe_frame
 from keyless.runs.configuration import Fingerprint
 from keyless.runs.folder import FORMAT, RECORD, VERSION, files_in, read_record, replace_folder, write_file
 from keyless.tables import Table
+from keyless.tables.frames import as_text, in_pandas
 
 __all__ = [
     "CONFIGURATION",
@@ -264,15 +268,19 @@ def _pandas(frame: Any, *, columns: Sequence[Any] = ()) -> pd.DataFrame:
         return frame
     if isinstance(frame, np.ndarray):
         return pd.DataFrame(frame, columns=list(columns))
-    native: pd.DataFrame = nw.from_native(frame, eager_only=True).to_pandas()
-    return native
+    whole = nw.from_native(frame, eager_only=True)
+    return pd.DataFrame({name: in_pandas(whole.get_column(name)) for name in whole.columns})
 
 
 def _csv(frame: pd.DataFrame, path: Path | None, *, safely: bool) -> str | None:
     """Write a frame, or return it as text where there is no path."""
     safe = spreadsheet_safe_frame(frame) if safely else frame
-    text: str | None = safe.to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
-    return text
+    # Halves of characters, which UTF-8 cannot hold, become escapes.
+    if path is None:
+        text = str(safe.to_csv(index=False, lineterminator="\n"))
+        return text.encode("utf-8", "backslashreplace").decode()
+    safe.to_csv(path, index=False, lineterminator="\n", encoding="utf-8", errors="backslashreplace")
+    return None
 
 
 def typed(frame: pd.DataFrame, tables: Sequence[Table]) -> pd.DataFrame:
@@ -299,9 +307,23 @@ def write_parquet(frame: pd.DataFrame, path: Path) -> None:
         frame: any frame.
         path: where.
     """
-    frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
-    for place, kind in enumerate(frame.dtypes):
-        if kind.kind == "O" and frame.iloc[:, place].dropna().map(type).nunique() > 1:
-            # Parquet holds one type per column.
-            frame.isetitem(place, frame.iloc[:, place].map(str, na_action="ignore").to_numpy())
-    frame.to_parquet(path, index=False)
+    columns = {}
+    for place, name in enumerate(frame.columns):
+        columns[as_text(name)] = _parquet_column(frame.iloc[:, place])
+    pq.write_table(pa.table(columns), path)
+
+
+def _parquet_column(column: pd.Series) -> Any:
+    """A column of one type, as Parquet holds them; as text where there is no such type."""
+    if isinstance(column.dtype, pd.SparseDtype):
+        column = pd.Series(np.asarray(column.array))
+    several = column.dtype.kind == "O" and column.dropna().map(type).nunique() > 1
+    if not several:
+        with contextlib.suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
+            made = pa.Array.from_pandas(column)
+            if not pa.types.is_interval(made.type):
+                # A column of nothing at all has no type; text is one that every reader knows.
+                return made.cast(pa.string()) if pa.types.is_null(made.type) else made
+    gone = column.isna().tolist()
+    texts = [None if missing else as_text(entry) for entry, missing in zip(column.tolist(), gone, strict=True)]
+    return pa.array(texts, type=pa.string())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,14 +16,15 @@ from typing import Any
 import keyless
 from keyless.errors import InputError, KeylessError
 from keyless.links import Links, load
+from keyless.places import create, remove
 from keyless.runs.configuration import Fingerprint
-from keyless.runs.folder import check_replaceable
+from keyless.runs.folder import check_replaceable, remove_leftovers
 from keyless.runs.outputs import CONFIGURATION, RESULT
 
 __all__ = ["Unfinished", "open_unfinished"]
 
 _STATE, _LOCK = "state.json", "lock"
-_OURS = {_STATE, _LOCK, CONFIGURATION, RESULT, f"{RESULT}.partial", "checkpoint"}
+_OURS = {_STATE, _LOCK, CONFIGURATION, RESULT, "checkpoint"}
 
 
 class Unfinished:
@@ -78,13 +80,10 @@ def open_unfinished(
     folder = out.resolve().with_name(f"{out.resolve().name}.unfinished")
     state = {"keyless": keyless.__version__, "options": dict(options), "inputs": [asdict(known) for known in inputs]}
     state = json.loads(json.dumps(state))
-    if folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= _OURS):
-        raise InputError(
-            f"{folder.name}: must be free for what a run keeps while it works; found something else. "
-            "Move it away, or choose another --out."
-        )
+    _check_ours(folder)
     folder.mkdir(exist_ok=True)
     with _locked(folder, out):
+        remove_leftovers(out)
         found = _read_state(folder)
         resumed = resume and found is not None
         if found is not None and resume:
@@ -92,9 +91,9 @@ def open_unfinished(
         else:
             for path in folder.iterdir():
                 if path.name != _LOCK:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-            (folder / CONFIGURATION).write_text(configuration, encoding="utf-8", newline="\n")
-            (folder / _STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8", newline="\n")
+                    remove(path)
+            create(folder / CONFIGURATION, configuration.encode())
+            create(folder / _STATE, (json.dumps(state, indent=2) + "\n").encode())
         unfinished = Unfinished(folder, resumed=resumed)
         unfinished.checkpoint.mkdir(exist_ok=True)
         try:
@@ -102,6 +101,25 @@ def open_unfinished(
         finally:
             if unfinished.empty:
                 unfinished.remove()
+
+
+def _check_ours(folder: Path) -> None:
+    """Refuse a folder that holds anything but an unfinished run, and links, through which nothing is ever written."""
+    if not folder.is_symlink() and not folder.exists():
+        return
+    found = [folder, *folder.rglob("*")] if folder.is_dir() and not folder.is_symlink() else [folder]
+    linked = next((path for path in found if path.is_symlink()), None)
+    if linked is not None:
+        raise InputError(
+            f"{linked.name}: must not be a link, in {folder.parent} where a run keeps what it works on. "
+            "Remove the link, or choose another --out."
+        )
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
+    if not all(name in _OURS or name.startswith(f".{RESULT}.keyless-new-") for name in names):
+        raise InputError(
+            f"{folder.name}: must be free for what a run keeps while it works; found something else. "
+            "Move it away, or choose another --out."
+        )
 
 
 @contextlib.contextmanager
@@ -112,7 +130,9 @@ def _locked(folder: Path, out: Path) -> Iterator[None]:
     except ImportError:
         yield
         return
-    with (folder / _LOCK).open("w") as file:
+    # Opened, not followed: a link that somebody puts here now is refused by the system.
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(folder / _LOCK, flags, 0o666), "rb+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -127,9 +147,10 @@ def _locked(folder: Path, out: Path) -> Iterator[None]:
 def _read_state(folder: Path) -> dict[str, Any] | None:
     try:
         state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None  # killed before it was written: nothing was finished
-    return state if isinstance(state, dict) and {"keyless", "options", "inputs"} <= state.keys() else None
+    whole = isinstance(state, dict) and {"keyless", "options", "inputs"} <= state.keys()
+    return state if whole and isinstance(state["options"], dict) and isinstance(state["inputs"], list) else None
 
 
 def _check_same(found: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
@@ -145,7 +166,13 @@ def _check_same(found: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> 
             raise InputError(
                 f"--{name}: must be what it was when the run began, {_shown(before)}; found {_shown(after)}. {again}"
             )
-    before_files, after_files = ([Fingerprint(**known) for known in state["inputs"]] for state in (found, now))
+    try:
+        before_files, after_files = ([Fingerprint(**known) for known in state["inputs"]] for state in (found, now))
+    except TypeError as error:
+        raise InputError(
+            f"{out}: must be resumed from what keyless kept; {_STATE} was changed. "
+            "Leave --resume out to start from the beginning."
+        ) from error
     for before, after in zip(before_files, after_files, strict=False):
         if not before.same_content(after):
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(after.changed / 1e9))

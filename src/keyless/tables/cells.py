@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ DATES = (*_DAYS, *(f"{day}{gap}{time}" for day in _DAYS for gap in (" ", "T") fo
 
 _LOOKS_LIKE_DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}(:\d{2}(\.\d{1,9})?)?)?$"
 
+_FEW_CELLS = 256
+"""Cells of a column up to which Python is as fast as Arrow."""
+
 DAY = 86_400_000_000
 """Microseconds of a day: dates are counted in days."""
 
@@ -53,8 +57,28 @@ class Cells:
         return pc.utf8_trim_whitespace(self.cells)
 
     @cached_property
+    def _short(self) -> list[str | None] | None:
+        """The cells without the spaces around them as Python's text, where there are few.
+
+        Arrow takes as long for a few cells as for thousands, and tables of few rows may have many columns.
+        """
+        return self.text.to_pylist() if len(self.cells) <= _FEW_CELLS else None
+
+    @cached_property
+    def _seen(self) -> list[str]:
+        """The observed ones among few cells."""
+        return [
+            cell
+            for cell, gone in zip(self._short or [], self.missing.tolist(), strict=True)
+            if not gone and cell is not None
+        ]
+
+    @cached_property
     def missing(self) -> BoolArray:
         """True where a cell means missing."""
+        if self._short is not None:
+            marks = {marker.strip() for marker in self.markers}
+            return np.array([cell is None or cell in marks for cell in self._short], dtype=bool)
         empty = pc.is_null(self.cells)
         if self.markers:
             marks = pa.array([marker.strip() for marker in self.markers], type=self.text.type)
@@ -69,10 +93,15 @@ class Cells:
     @property
     def constant(self) -> bool:
         """Whether several cells are observed and all are the same text."""
+        if self._short is not None:
+            return len(self._seen) > 1 and len(set(self._seen)) == 1
         return len(self.observed) > 1 and pc.count_distinct(self.observed).as_py() == 1
 
     def match(self, pattern: str) -> BoolArray:
         """Tell which observed cells match."""
+        if self._short is not None:
+            found = _compiled(pattern).search
+            return np.array([found(cell) is not None for cell in self._seen], dtype=bool)
         return np.asarray(pc.match_substring_regex(self.observed, pattern), dtype=bool)
 
     def are_numbers(self, decimal: str) -> BoolArray:
@@ -101,6 +130,10 @@ class Cells:
 
     def numbers(self, decimal: str) -> FloatArray:
         """Return the numbers, NaN where missing; every observed cell must be one."""
+        if self._short is not None:
+            few = np.full(len(self._short), np.nan)
+            few[~self.missing] = [float(cell.replace(decimal, ".")) for cell in self._seen]
+            return few
         text = pc.replace_substring_regex(self.observed, pattern=r"^\+", replacement="")
         if decimal != ".":
             text = pc.replace_substring(text, pattern=decimal, replacement=".")
@@ -112,18 +145,31 @@ class Cells:
         """Return how many decimals the numbers show at most; None where they have exponents."""
         if self.match("[eE]").any():
             return None
+        if self._short is not None:
+            return max((len(cell.partition(decimal)[2]) for cell in self._seen), default=0)
         after = pc.replace_substring_regex(self.observed, pattern=rf"^[^{decimal}]*[{decimal}]?", replacement="")
         return int(pc.max(pc.utf8_length(after)).as_py() or 0)
 
     def width(self) -> int:
         """Return how many digits the whole numbers are padded to; 0 where they are not."""
+        if self._short is not None:
+            sizes = {len(cell) for cell in self._seen}
+            return sizes.pop() if len(sizes) == 1 and self.padded else 0
         lengths = pc.unique(pc.utf8_length(self.observed)).to_pylist()
         return int(lengths[0]) if len(lengths) == 1 and self.padded else 0
 
     def entries(self) -> list[str | None]:
         """Return the cells without the spaces around them, None where missing."""
+        if self._short is not None:
+            return [None if gone else cell for cell, gone in zip(self._short, self.missing.tolist(), strict=True)]
         entries: list[str | None] = pc.if_else(pa.array(self.missing), None, self.text).to_pylist()
         return entries
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern that means in Python what it means in Arrow: digits are those of ASCII, `$` is the very end."""
+    return re.compile(pattern.replace("$", r"\Z"), re.ASCII)
 
 
 def date_format(cells: Cells) -> tuple[str, ...]:
@@ -170,8 +216,9 @@ def written_numbers(values: FloatArray, *, decimals: int | None, decimal: str, w
     if decimals is None:
         texts = [f"{value:.6g}" for value in values]
     else:
-        # Adding 0 turns −0 into 0.
-        texts = [f"{value:.{decimals}f}" for value in np.round(values, decimals) + 0.0]
+        # Huge numbers have no decimals, and rounding them would overflow. Adding 0 turns −0 into 0.
+        rounded = np.where(np.abs(values) < 2**53, np.round(np.clip(values, -(2**53), 2**53), decimals), values) + 0.0
+        texts = [f"{value:.{decimals}f}" for value in rounded]
     if width:
         texts = [text.zfill(width) for text in texts]
     return texts if decimal == "." else [text.replace(".", decimal) for text in texts]

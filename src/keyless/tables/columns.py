@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -108,6 +109,14 @@ class Column:
             return np.full(len(self.entries), -1), []
         return np.asarray(codes, dtype=np.int64), list(numbers)
 
+    def check(self) -> None:
+        """Refuse entries that no library can compare or copy: numbers that signal when they are looked at."""
+        native = self.series.to_native()
+        if isinstance(native, pd.Series) and native.dtype == object:
+            row = next((row for row, e in enumerate(native) if isinstance(e, Decimal) and e.is_snan()), None)
+            if row is not None:
+                raise self.refuse(row, "must be a number or missing; found sNaN", "Replace it by NaN.")
+
     def refuse(self, row: int, problem: str, advice: str) -> InputError:
         """Return an error about one entry."""
         line = self.line(row)
@@ -166,6 +175,8 @@ def levels_in_order(series: Any) -> list[Any] | None:
 
 
 def _is_missing(entry: Any) -> bool:
+    if isinstance(entry, Decimal):
+        return entry.is_nan()
     return entry is None or entry is pd.NA or entry is pd.NaT or (isinstance(entry, float) and np.isnan(entry))
 
 

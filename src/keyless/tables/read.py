@@ -10,13 +10,14 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from narwhals.exceptions import DuplicateError
 
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.columns import Column
 from keyless.tables.files import STDIN, File, open_file, read_parquet, read_text
-from keyless.tables.frames import from_records
+from keyless.tables.frames import from_records, without_views
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
 from keyless.tables.large import read_large
 from keyless.tables.long import widened
@@ -51,7 +52,11 @@ class _Given:
 
 
 def read_tables(
-    tables: Mapping[str, Any] | Iterable[Any], *, reference: str | None = None, reading: Reading | None = None
+    tables: Mapping[str, Any] | Iterable[Any],
+    *,
+    reference: str | None = None,
+    reading: Reading | None = None,
+    to_link: bool = True,
 ) -> tuple[tuple[Table, ...], str]:
     """Return the tables, the reference first, and the reference's name.
 
@@ -59,6 +64,7 @@ def read_tables(
         tables: whatever `read_table` reads, by name or in order.
         reference: name of the table whose row order the answer is given in; the first unless given.
         reading: how to read them.
+        to_link: refuse tables for whose linking there is not enough memory.
     """
     reading = Reading() if reading is None else reading
     named, reference = name_reference(tables, reference)
@@ -67,6 +73,8 @@ def read_tables(
     read = {name: _read(table, name, reading) for name, table in named.items()}
     check_named(list(read.values()), reading)
     ordered = (read[reference], *(table for name, table in read.items() if name != reference))
+    if not to_link:
+        return ordered, reference
     sizes = " and ".join(str(table.block.shape[0]) for table in ordered)
     check_memory(
         memory_needed([table.block.shape for table in ordered]),
@@ -140,6 +148,8 @@ def _framed(table: Any, name: str) -> _Given | None:
         return _Given(from_records(table), name, "records")
     if isinstance(table, nw.DataFrame | nw.LazyFrame):
         table = table.to_native()
+    if isinstance(table, pa.Table):
+        table = without_views(table)
     try:
         frame = nw.from_native(table)
         if isinstance(frame, nw.LazyFrame):
@@ -181,11 +191,14 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
         raise InputError(
             f"{given.where}: must have at least one row and one column of numbers; found shape {frame.shape}."
         )
-    indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
     columns = [
         _column(given, reading, label, frame.get_column(whole))
         for label, whole in zip(labels, frame.columns, strict=True)
     ]
+    if not given.is_file:
+        for column in columns:
+            column.check()
+    indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
     found = [look(column, reading.wish(name, column.name)) for column in columns]
     # The long layout has its rows named already, and its columns are entries, none of them an id.
     id_at = None if indexed and reading.layout == "long" else id_column(columns, found, indexed=indexed)

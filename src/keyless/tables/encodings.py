@@ -1,0 +1,67 @@
+"""How a text file is encoded."""
+
+from __future__ import annotations
+
+import codecs
+
+from keyless.errors import InputError
+
+__all__ = ["Encoding"]
+
+
+class Encoding:
+    """Tell UTF-8 from latin-1, and refuse a mixture and what is no text."""
+
+    def __init__(self, where: str, given: str | None) -> None:
+        self.where, self.given = where, given
+        self.rest = b""
+        self.first = True
+        self.wide: str | None = None
+        self.utf8: int | None = None
+        self.other: int | None = None
+
+    def feed(self, chunk: bytes, lines: int) -> None:
+        """Look at the next bytes of the file, before which there are `lines` line breaks."""
+        if self.first:
+            self.first = False
+            if chunk.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                self.wide = "utf-16"
+        if self.given is not None or self.wide is not None:
+            return
+        self.last = lines + chunk.count(b"\n") + 1
+        if chunk.isascii() and b"\0" not in chunk and self.rest.isascii() and b"\0" not in self.rest:
+            # Nothing to look at line by line.
+            _, mark, after = chunk.rpartition(b"\n")
+            self.rest = after if mark else self.rest + after
+            return
+        *whole, self.rest = (self.rest + chunk).split(b"\n")
+        for number, line in enumerate(whole, start=lines + 1):
+            self._look(line, number)
+
+    def _look(self, line: bytes, number: int) -> None:
+        if b"\0" in line:
+            raise InputError(f"{self.where}, line {number}: must be text; found a zero byte. It is another format.")
+        if line.isascii() or line.removeprefix(codecs.BOM_UTF8).isascii():
+            return
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError:
+            self.other = self.other or number
+        else:
+            self.utf8 = self.utf8 or number
+
+    def verdict(self) -> tuple[str, tuple[str, ...]]:
+        """Return the encoding, and what there is to say about it, once the whole file was looked at."""
+        if self.given is not None:
+            return self.given, ()
+        if self.wide is not None:
+            return self.wide, ("encoded as UTF-16",)
+        self._look(self.rest, self.last)
+        if self.other is None:
+            return "utf-8", ()
+        if self.utf8 is not None:
+            raise InputError(
+                f"{self.where}: must be in one encoding; line {self.utf8} is UTF-8 and line {self.other} is not. "
+                "Save it in one, or name the one to use with --encoding latin-1."
+            )
+        return "latin-1", (f"line {self.other} is not UTF-8: read as latin-1; name another with --encoding",)
