@@ -24,7 +24,7 @@ from keyless.runs.cells import file_names, spreadsheet_safe_frame
 from keyless.runs.configuration import Fingerprint
 from keyless.runs.folder import FORMAT, RECORD, VERSION, files_in, read_record, replace_folder, write_file
 from keyless.tables import Table
-from keyless.tables.frames import as_text, in_pandas
+from keyless.tables.frames import as_text, from_records, in_pandas
 
 __all__ = [
     "CONFIGURATION",
@@ -266,9 +266,18 @@ def _pandas(frame: Any, *, columns: Sequence[Any] = ()) -> pd.DataFrame:
     """Return the caller's kind of frame or array as pandas."""
     if isinstance(frame, pd.DataFrame):
         return frame
+    if isinstance(frame, list):
+        return from_records(frame)
+    if hasattr(frame, "toarray"):  # a sparse matrix
+        frame = frame.toarray()
     if isinstance(frame, np.ndarray):
         return pd.DataFrame(frame, columns=list(columns))
-    whole = nw.from_native(frame, eager_only=True)
+    if hasattr(frame, "to_df"):  # an AnnData
+        made: pd.DataFrame = frame.to_df()
+        return made
+    whole = nw.from_native(frame)
+    if isinstance(whole, nw.LazyFrame):
+        whole = whole.collect()
     return pd.DataFrame({name: in_pandas(whole.get_column(name)) for name in whole.columns})
 
 

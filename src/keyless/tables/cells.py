@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["DATES", "Cells", "date_format", "days_of", "written_dates", "written_numbers"]
+__all__ = ["DATES", "NANOSECOND_DAYS", "Cells", "date_format", "days_of", "written_dates", "written_numbers"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
@@ -34,6 +34,9 @@ _LOOKS_LIKE_DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}(:\d{2}(\
 
 _FEW_CELLS = 256
 """Cells of a column up to which Python is as fast as Arrow."""
+
+NANOSECOND_DAYS = 106_751
+"""Days before and after 1970 that a number of nanoseconds can count."""
 
 DAY = 86_400_000_000
 """Microseconds of a day: dates are counted in days."""
@@ -200,6 +203,8 @@ def in_days(times: np.ndarray[Any, np.dtype[Any]]) -> FloatArray:
 def written_dates(days: FloatArray, form: str) -> list[str]:
     """Return days since 1970 as text."""
     step = DAY if form in _DAYS else 1_000_000 * (60 if form.endswith("%M") else 1)
+    # What a model fills in may lie beyond the dates that can be written.
+    days = np.clip(days, -NANOSECOND_DAYS, NANOSECOND_DAYS)
     moments = (np.round(days * DAY / step) * step).astype(np.int64)
     return list(pd.to_datetime(moments, unit="us").strftime(form))
 

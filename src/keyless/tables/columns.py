@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -16,7 +17,7 @@ import pyarrow as pa
 from keyless.errors import InputError
 from keyless.tables.cells import DAY, Cells, in_days
 
-__all__ = ["Coding", "Column", "family", "levels_in_order"]
+__all__ = ["Coding", "Column", "family", "first_signalling", "levels_in_order"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -113,7 +114,7 @@ class Column:
         """Refuse entries that no library can compare or copy: numbers that signal when they are looked at."""
         native = self.series.to_native()
         if isinstance(native, pd.Series) and native.dtype == object:
-            row = next((row for row, e in enumerate(native) if isinstance(e, Decimal) and e.is_snan()), None)
+            row = first_signalling(native)
             if row is not None:
                 raise self.refuse(row, "must be a number or missing; found sNaN", "Replace it by NaN.")
 
@@ -122,6 +123,11 @@ class Column:
         line = self.line(row)
         place = "" if line is None else f" (line {line} of the file)"
         return InputError(f"{self.where}, column {self.name!r}, row {row}: {problem}{place}. {advice}")
+
+
+def first_signalling(entries: Iterable[Any]) -> int | None:
+    """Return where the first number stands that signals when it is looked at; None where there is none."""
+    return next((row for row, e in enumerate(entries) if isinstance(e, Decimal) and e.is_snan()), None)
 
 
 def _arrow(native: Any) -> Any:
@@ -193,13 +199,26 @@ def _numbers(series: Any) -> FloatArray:
         return np.array([np.nan if e is None else float(e) for e in series.to_list()], dtype=np.float64)
 
 
+def _moment(entry: Any) -> Any:
+    """A date or time of Python as numpy takes it: in UTC and without a zone."""
+    if _is_missing(entry):
+        return np.datetime64("NaT")
+    if isinstance(entry, datetime.datetime) and entry.tzinfo is not None:
+        entry = entry.astimezone(datetime.UTC).replace(tzinfo=None)
+    return np.datetime64(entry, "us")
+
+
 def _days(series: Any, kind: str) -> FloatArray:
     native = series.to_native()
     if isinstance(native, pd.Series):
         if kind == "duration":
             spans = pd.to_timedelta(native.astype(object)).to_numpy().astype("timedelta64[us]")
             return np.where(np.isnat(spans), np.nan, spans.astype(np.int64) / DAY)
-        return in_days(pd.to_datetime(native.astype(object), utc=True).dt.tz_localize(None).to_numpy())
+        try:
+            return in_days(pd.to_datetime(native.astype(object), utc=True).dt.tz_localize(None).to_numpy())
+        except pd.errors.OutOfBoundsDatetime:
+            # Dates of Python that nanoseconds cannot count.
+            return in_days(np.array([_moment(entry) for entry in native], dtype="datetime64[us]"))
     times = np.asarray(series.to_numpy())
     if kind == "duration":
         spans = times.astype("timedelta64[us]")

@@ -451,7 +451,7 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
     try:
         frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
     except Exception:  # what it says about pandas is nonsense, and pandas has many errors for that
-        frame = table.to_pandas(types_mapper=_pandas_type, ignore_metadata=True)
+        frame = table.replace_schema_metadata(None).to_pandas(types_mapper=_pandas_type)
     return frame
 
 

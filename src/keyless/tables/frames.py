@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from keyless.tables.cells import DAY, written_dates, written_numbers
+from keyless.tables.cells import DAY, NANOSECOND_DAYS, written_dates, written_numbers
 from keyless.tables.columns import Coding
 from keyless.tables.memory import is_large
 from keyless.tables.reading import ColumnUse
@@ -117,14 +117,15 @@ def _put(series: pd.Series, index: IntArray, gaps: IntArray, use: ColumnUse, num
             if seen is not None:
                 entries = [round(Decimal(float(n)), max(-int(seen.as_tuple().exponent), 0)) for n in numbers]
     elif use.kind == "date":
-        moments = pd.to_datetime(_rounded(numbers, coding) * 1, unit="us")
+        fine = "ns" in str(array.dtype)
+        moments = pd.DatetimeIndex(_rounded(numbers, coding, fine=fine).astype("datetime64[us]"))
         zone = getattr(array.dtype, "tz", None) or getattr(getattr(array.dtype, "pyarrow_dtype", None), "tz", None)
         if zone is not None:
             moments = moments.tz_localize("UTC").tz_convert(zone)
         dates_only = plain.dtype == nw.Date or pd.api.types.infer_dtype(series, skipna=True) == "date"
         entries = list(moments.date) if dates_only else list(moments)
     else:
-        entries = list(pd.to_timedelta(_rounded(numbers, coding), unit="us"))
+        entries = list(pd.to_timedelta(_rounded(numbers, coding, fine=True), unit="us"))
     if isinstance(array, np.ndarray):
         array[gaps] = np.array(entries, dtype=array.dtype)
     else:
@@ -132,11 +133,13 @@ def _put(series: pd.Series, index: IntArray, gaps: IntArray, use: ColumnUse, num
     return pd.Series(array, name=series.name)
 
 
-def _rounded(days: FloatArray, coding: Coding) -> IntArray:
-    """Return days as microseconds, in the steps of the column."""
+def _rounded(days: FloatArray, coding: Coding, *, fine: bool = False) -> IntArray:
+    """Return days as microseconds, in the steps of the column; `fine`: of a column that counts nanoseconds."""
     step = DAY if coding.form == "D" else 1_000_000
     # What a model fills in may lie beyond any calendar.
     days = np.clip(days, _FIRST_DAY, _LAST_DAY)
+    if fine:
+        days = np.clip(days, -NANOSECOND_DAYS, NANOSECOND_DAYS)
     return (np.round(days * DAY / step) * step).astype(np.int64)
 
 
@@ -148,7 +151,7 @@ def _entries(series: Any, use: ColumnUse, numbers: FloatArray) -> list[Any]:
             return list(written_dates(numbers, coding.form))
         return written_numbers(numbers, decimals=coding.decimals, decimal=coding.decimal, width=coding.width)
     if coding.form is not None:
-        moments = _rounded(numbers, coding)
+        moments = _rounded(numbers, coding, fine=getattr(series.dtype, "time_unit", None) == "ns")
         if series.dtype == nw.Date:
             return list((moments // DAY).tolist())
         per_day = _PER_DAY[series.dtype.time_unit]

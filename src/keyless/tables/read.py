@@ -15,7 +15,7 @@ from narwhals.exceptions import DuplicateError
 
 from keyless.errors import InputError
 from keyless.problem import Block
-from keyless.tables.columns import Column
+from keyless.tables.columns import Column, first_signalling
 from keyless.tables.files import STDIN, File, open_file, read_parquet, read_text
 from keyless.tables.frames import from_records, without_views
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
@@ -198,6 +198,8 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
     if not given.is_file:
         for column in columns:
             column.check()
+        if isinstance(given.native, pd.DataFrame) and (row := first_signalling(given.native.index)) is not None:
+            raise InputError(f"{given.where}, index, row {row}: must not be sNaN. Replace it.")
     indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
     found = [look(column, reading.wish(name, column.name)) for column in columns]
     # The long layout has its rows named already, and its columns are entries, none of them an id.
