@@ -18,7 +18,7 @@ from keyless.cli import inputs
 from keyless.cli.app import _run
 from keyless.errors import InputError
 from keyless.runs.configuration import check_unchanged, fingerprint
-from keyless.runs.folder import check_replaceable, read_record, remove_leftovers
+from keyless.runs.folder import check_replaceable, read_record, replace_folder
 from keyless.runs.unfinished import open_unfinished
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
@@ -112,8 +112,8 @@ def test_what_a_killed_run_left_beside_is_removed(tmp_path, treasure):
     (tmp_path / ".run.keyless-new-0000" / "half").write_text("")
     (tmp_path / ".run.keyless-new-1111").symlink_to(treasure)
     (tmp_path / ".other.keyless-new-2222").mkdir()
-    remove_leftovers(tmp_path / "run")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.keyless-new-2222", "treasure"]
+    replace_folder(tmp_path / "run", lambda fresh: (fresh / "run.json").write_text("{}"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.keyless-new-2222", "run", "treasure"]
 
 
 def test_a_forged_record_does_not_make_files_of_others_replaceable(tmp_path):

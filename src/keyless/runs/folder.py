@@ -26,7 +26,6 @@ __all__ = [
     "check_replaceable",
     "files_in",
     "read_record",
-    "remove_leftovers",
     "replace_folder",
     "write_file",
 ]
@@ -55,6 +54,7 @@ def replace_folder(target: Path, fill: Callable[[Path], object]) -> None:
     check_replaceable(target)
     # Resolved, so that the link of a linked folder stays and the folder behind it is replaced.
     target = target.resolve()
+    _remove_leftovers(target)
     fresh = beside(target)
     try:
         fresh.mkdir()
@@ -109,13 +109,8 @@ def recover(target: Path) -> None:
         old.rename(target)
 
 
-def remove_leftovers(target: Path) -> None:
-    """Remove what killed runs left beside a folder; nobody else may be writing the folder meanwhile.
-
-    Args:
-        target: where the folder goes.
-    """
-    target = target.resolve()
+def _remove_leftovers(target: Path) -> None:
+    """Remove what killed runs left beside a folder; of two who write it at once, one thereby fails."""
     for path in target.parent.iterdir():
         if path.name.startswith(f".{target.name}.keyless-new-"):
             remove(path)

@@ -18,7 +18,7 @@ from keyless.errors import InputError, KeylessError
 from keyless.links import Links, load
 from keyless.places import create, remove
 from keyless.runs.configuration import Fingerprint
-from keyless.runs.folder import check_replaceable, remove_leftovers
+from keyless.runs.folder import check_replaceable
 from keyless.runs.outputs import CONFIGURATION, RESULT
 
 __all__ = ["Unfinished", "open_unfinished"]
@@ -83,7 +83,6 @@ def open_unfinished(
     _check_ours(folder)
     folder.mkdir(exist_ok=True)
     with _locked(folder, out):
-        remove_leftovers(out)
         found = _read_state(folder)
         resumed = resume and found is not None
         if found is not None and resume:

@@ -205,7 +205,7 @@ def _for_pandas(entries: Any) -> Any:
 def in_pandas(series: Any) -> pd.Series:
     """Return a narwhals series as one of pandas, also where Python or Arrow have no type for its entries."""
     made: pd.Series = pd.Series(dtype=object)
-    with contextlib.suppress(pa.ArrowException):
+    with contextlib.suppress(pa.ArrowException, IndexError):  # the latter for categories without a level
         made = series.to_pandas()
     if len(made) < len(series):
         with contextlib.suppress(pa.ArrowException):
