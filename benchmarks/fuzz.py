@@ -135,12 +135,8 @@ def main() -> int:
                 except Exception:
                     failed.append(f"{kind}:{number}")
                     outcomes["BROKEN"] += 1
-                    print(
-                        f"{kind}:{number}",
-                        *traceback.format_exc().splitlines()[-int(os.environ.get("FUZZ_LINES", "3")) :],
-                        sep="\n  ",
-                        flush=True,
-                    )
+                    said = traceback.format_exc().splitlines()[-12 if given.only else -3 :]
+                    print(f"{kind}:{number}", *said, sep="\n  ", flush=True)
                 slowest = max(slowest, time.monotonic() - started)
         cases = sum(outcomes.values())
         found[kind] = {"first": numbers.start, "cases": cases, **outcomes, "slowest_s": round(slowest, 2)}

@@ -66,6 +66,8 @@ def _same(before, after):
         return before.shape == after.shape and list(before.columns) == list(after.columns)
     if isinstance(before, np.ndarray) and before.dtype.kind == "f":
         return np.array_equal(before, after, equal_nan=True)
+    if isinstance(before, list):  # records; objects in them have no equals
+        return len(before) == len(after) and all(list(one) == list(two) for one, two in zip(before, after, strict=True))
     return repr(before) == repr(after)
 
 

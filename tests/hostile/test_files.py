@@ -1,4 +1,4 @@
-"""Files that are broken, or that unpack to more than there is memory for, are refused in one line and in little time."""
+"""Files that are broken, or unpack to more than there is memory for, are refused in one line and in little time."""
 
 import gzip
 import io
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -85,12 +86,13 @@ def test_the_encoding_does_not_depend_on_how_a_file_is_cut(content, cuts):
             return str(error)
 
     places = [0, *sorted(cuts), len(content)]
-    assert verdict([content]) == verdict([content[a:b] for a, b in zip(places, places[1:], strict=False)])
+    assert verdict([content]) == verdict([content[a:b] for a, b in pairwise(places)])
 
 
-@given(
-    st.lists(st.one_of(st.none(), st.text(max_size=12), st.from_regex(r"[+-]?\d{0,3}[.,]?\d{0,3}(e\d)?")), max_size=12)
-)
+CELLS = st.one_of(st.none(), st.text(max_size=12), st.from_regex(r"[+-]?\d{0,3}[.,]?\d{0,3}(e\d)?"))
+
+
+@given(st.lists(CELLS, max_size=12))
 def test_few_cells_and_many_are_read_alike(cells):
     """Python's way for few cells says what Arrow's way for many says."""
     import pyarrow as pa
@@ -146,7 +148,6 @@ def shell(command, folder):
         ("keyless inspect - <&-", "standard input: must be open to be read; it is closed"),
         ("keyless inspect a.csv >/dev/full", "the disk is full"),
         ("keyless inspect a.csv 2>&-", ""),
-        ("keyless inspect nowhere.csv 2>&-", ""),
     ],
 )
 def test_closed_streams_are_no_mistakes_of_keyless(tmp_path, command, said):
@@ -159,4 +160,4 @@ def test_closed_streams_are_no_mistakes_of_keyless(tmp_path, command, said):
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
     assert len(done.stderr.splitlines()) <= 1
-    assert done.returncode in ((0,) if said == "" and "nowhere" not in command else (1, 2))
+    assert done.returncode in ((1, 2) if said else (0,))

@@ -16,7 +16,7 @@ LINKS, WARM = 200, 20
 
 GROWTH = 20_000_000
 """Bytes of growth over all links that are not a leak: what the allocator keeps. 180 links that each kept their two
-tables and their coupling, 40 kB, would be 7 MB; that each kept their search, far more."""
+tables and their coupling, 10 kB, would be 2 MB; that each kept their search, far more."""
 
 
 def memory():
@@ -28,7 +28,7 @@ def memory():
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 def test_nothing_grows_over_two_hundred_links(tmp_path):
-    tables = make_shuffled_tables(24, (6, 5), rank=2, random_state=0).tables
+    tables = make_shuffled_tables(14, (5, 4), rank=2, random_state=0).tables
     first = None
     for number in range(LINKS):
         links = keyless.link(tables, random_state=0, null_searches=1)

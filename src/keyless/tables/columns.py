@@ -110,14 +110,6 @@ class Column:
             return np.full(len(self.entries), -1), []
         return np.asarray(codes, dtype=np.int64), list(numbers)
 
-    def check(self) -> None:
-        """Refuse entries that no library can compare or copy: numbers that signal when they are looked at."""
-        native = self.series.to_native()
-        if isinstance(native, pd.Series) and native.dtype == object:
-            row = first_signalling(native)
-            if row is not None:
-                raise self.refuse(row, "must be a number or missing; found sNaN", "Replace it by NaN.")
-
     def refuse(self, row: int, problem: str, advice: str) -> InputError:
         """Return an error about one entry."""
         line = self.line(row)

@@ -145,7 +145,9 @@ def _read(table: Any, name: str, reading: Reading) -> Table:
 def _framed(table: Any, name: str) -> _Given | None:
     """Return a frame of any library, or dictionaries one per row; None for anything else."""
     if isinstance(table, list | tuple) and table and all(isinstance(row, Mapping) for row in table):
-        return _Given(from_records(table), name, "records")
+        records = from_records(table)
+        _check_signalling(records, name)
+        return _Given(records, name, "records")
     if isinstance(table, nw.DataFrame | nw.LazyFrame):
         table = table.to_native()
     if isinstance(table, pa.Table):
@@ -161,7 +163,21 @@ def _framed(table: Any, name: str) -> _Given | None:
         raise InputError(f"{name}: must have different column names; some occur twice. Rename them.") from error
     except TypeError:
         return None
+    if isinstance(table, pd.DataFrame):
+        _check_signalling(table, name)
     return _Given(table, name)
+
+
+def _check_signalling(frame: pd.DataFrame, name: str) -> None:
+    """Refuse numbers that signal when they are looked at: no library can compare or copy them."""
+    if (row := first_signalling(frame.index)) is not None:
+        raise InputError(f"{name}, index, row {row}: must be a label; found sNaN. Replace it.")
+    for place, kind in enumerate(frame.dtypes):
+        if kind == object and (row := first_signalling(frame.iloc[:, place])) is not None:
+            label = shown(frame.columns[place])
+            raise InputError(
+                f"{name}, column {label}, row {row}: must be a number or missing; found sNaN. Replace it by NaN."
+            )
 
 
 def _read_file(file: File, path: str | Path, reading: Reading) -> _Given:
@@ -195,11 +211,6 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
         _column(given, reading, label, frame.get_column(whole))
         for label, whole in zip(labels, frame.columns, strict=True)
     ]
-    if not given.is_file:
-        for column in columns:
-            column.check()
-        if isinstance(given.native, pd.DataFrame) and (row := first_signalling(given.native.index)) is not None:
-            raise InputError(f"{given.where}, index, row {row}: must not be sNaN. Replace it.")
     indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
     found = [look(column, reading.wish(name, column.name)) for column in columns]
     # The long layout has its rows named already, and its columns are entries, none of them an id.
