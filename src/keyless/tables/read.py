@@ -173,7 +173,7 @@ def _check_signalling(frame: pd.DataFrame, name: str) -> None:
     if (row := first_signalling(frame.index)) is not None:
         raise InputError(f"{name}, index, row {row}: must be a label; found sNaN. Replace it.")
     for place, kind in enumerate(frame.dtypes):
-        if kind == object and (row := first_signalling(frame.iloc[:, place])) is not None:
+        if kind.kind == "O" and (row := first_signalling(frame.iloc[:, place])) is not None:
             label = shown(frame.columns[place])
             raise InputError(
                 f"{name}, column {label}, row {row}: must be a number or missing; found sNaN. Replace it by NaN."
