@@ -46,7 +46,7 @@ def widened(
     try:
         rows, row_names = pd.factorize(frame[labels[0]])
         columns, column_names = pd.factorize(frame[labels[1]])
-    except TypeError as error:
+    except (TypeError, ValueError, NotImplementedError) as error:
         raise InputError(f"{where}: must name rows and columns by text or numbers in the long layout.") from error
     shape = (len(row_names), len(column_names))
     check_memory(
