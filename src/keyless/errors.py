@@ -17,7 +17,7 @@ _LONGEST = 2_000
 def printable(text: object, *, lines: bool = False) -> str:
     r"""Return text that a terminal only shows: what it would take for a command, or hide, is written as an escape.
 
-    That are control characters, also of the upper half (U+009B), marks that turn the direction of writing, and halves
+    These are control characters, also of the upper half (U+009B), marks that turn the direction of writing, and halves
     of characters. Every name that comes from a file goes through this before it is printed.
 
     Args:
