@@ -16,7 +16,7 @@ from narwhals.exceptions import DuplicateError
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.columns import Column, first_signalling
-from keyless.tables.files import STDIN, File, open_file, read_parquet, read_text
+from keyless.tables.files import STDIN, File, open_file, read_parquet, read_text, to_pandas
 from keyless.tables.frames import from_records, without_views
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
 from keyless.tables.large import read_large
@@ -192,7 +192,8 @@ def _laid_out(given: _Given, reading: Reading) -> _Given:
     """Return a frame in the wide layout."""
     if reading.layout == "wide":
         return given
-    frame = nw.from_native(given.native, eager_only=True).to_pandas()
+    native = given.native
+    frame = to_pandas(native) if isinstance(native, pa.Table) else nw.from_native(native, eager_only=True).to_pandas()
     wide, notes = widened(frame, where=given.where, reading=reading, is_file=given.is_file)
     form: Form = "cells" if given.is_file else "frame"
     return replace(given, native=wide, form=form, notes=given.notes + notes, line=lambda _row: None)
