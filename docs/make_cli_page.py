@@ -55,9 +55,34 @@ one. Only an empty folder or an earlier run with no other files in it is replace
 works, `run.unfinished/` beside it keeps the stages that are finished: after a kill, the same command with `--resume`
 continues from there and gives the answer of an unbroken run. It refuses when options or the content of inputs changed.
 
-Text cells are written exactly as they are. A spreadsheet runs cells that begin with `=`, `+`, `-`, `@`, a tab or a
-carriage return as formulas; where tables come from strangers, `--spreadsheet-safe` puts a `'` before such cells, unless
-they are plain numbers.
+Tables made of text files have the separator, the decimal mark and the encoding of the file: `matches` and `joined`
+those of the reference, `completed` those of each table. Tabs make `.tsv` files, spreadsheets `.xlsx` files;
+`--out-format` asks for another format. Text that an encoding does not have goes to UTF-8. On stdout text is always
+UTF-8.
+
+A spreadsheet runs cells that begin with `=`, `+`, `-` or `@` as formulas. Such text gets a `'` in front, also where
+blanks, hidden signs or full-width forms come first, unless it is a number; in `.xlsx` files it is stored as text, and
+nothing is added. `--raw-cells` writes text as it is. In `joined.parquet` text is always as it was.
+
+## Tables that can be read
+
+| kind | |
+|---|---|
+| `.csv`, `.txt`, `.tsv`, `.tab` | text, also compressed (`.gz`, `.bz2`, `.xz`, `.zst`) |
+| `.parquet`, `.pq` | Parquet, also compressed |
+| `.xlsx`, `.ods` | a spreadsheet: `pip install "keyless[excel]"`; `book.xlsx::sheet` where it has several sheets |
+| `.h5ad` | AnnData: `pip install "keyless[anndata]"` |
+| `.db`, `.sqlite`, `.duckdb` | a database: `file.db::table`; DuckDB: `pip install "keyless[duckdb]"` |
+| `-` | standard input: text or Parquet |
+
+Numbers may have decimal commas, thousands divided by commas, points, blanks or apostrophes, a percent sign, a currency,
+or a unit that the whole column has, and parentheses for negative ones. A dash means missing among numbers and dates.
+What can be read in two ways is asked: `12,650` may be 12.65 (`--decimal ,`) or 12650 (`--decimal .`). `--decimal`
+decides such columns alone; others say themselves what their mark is. `12 %` is the number 12.
+
+Lines of a title, column names of two lines (merged names, units), blank lines, totals that add up, and notes below the
+table are recognised and told; totals that do not add up are asked about. `--skip`, `--header` and `--footer` say how
+many lines they are. `--skip lab:3` is for one table; `--header`, `--footer`, `--decimal` and `--encoding` do the same.
 """
 
 

@@ -136,15 +136,19 @@ _HOSTILE = [
 
 @pytest.fixture(scope="session")
 def hostile_links(linked_by_hand: Callable[..., Links]) -> Links:
-    """Tables whose names, columns, ids and cells mean harm, and a result full of NaN."""
+    """Tables whose names, columns, ids and cells mean harm, and a result full of NaN.
+
+    Text of pandas 3 must be valid Unicode, so that what is not is given as Python objects.
+    """
     rng = np.random.default_rng(0)
     count = len(_HOSTILE)
     columns = [f"{name}{'!' * k}" for k, name in enumerate(_HOSTILE[:6])]
-    first = pd.DataFrame(rng.normal(size=(count, 6)), columns=columns, index=_HOSTILE)
-    second = pd.DataFrame(rng.normal(size=(count, 4)), columns=_HOSTILE[6:10], index=_HOSTILE[::-1])
+    first = pd.DataFrame(rng.normal(size=(count, 6)), columns=columns, index=pd.Index(_HOSTILE, dtype=object))
+    backwards = pd.Index(_HOSTILE[::-1], dtype=object)
+    second = pd.DataFrame(rng.normal(size=(count, 4)), columns=_HOSTILE[6:10], index=backwards)
     first.iloc[::2, 0] = np.nan
     second.iloc[1::2, 1] = np.nan
-    second[_HOSTILE[0]] = _HOSTILE
+    second[_HOSTILE[0]] = pd.Series(_HOSTILE, index=backwards, dtype=object)
     links = linked_by_hand({_HOSTILE[0]: first, _HOSTILE[1]: second}, [rng.permutation(count)])
     link, nothing = links.found[_HOSTILE[1]], np.full(count, np.nan)
     worst = replace(link, probability=nothing, margin=nothing, coupling=np.full((count, count), np.nan))

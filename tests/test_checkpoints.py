@@ -114,6 +114,7 @@ def test_a_fingerprint_differs_when_anything_does():
     assert fingerprint([table, "a"]) == fingerprint([table.copy(), "a"])
 
 
+@pytest.mark.slow
 def test_every_pair_that_is_ruled_out_counts(tables, tmp_path):
     """Frames so long that their text is cut short differ in one pair in the middle."""
     pairs = pd.DataFrame([(row, (row + shift) % 40) for row in range(40) for shift in (1, 2, 3)])

@@ -96,6 +96,7 @@ def test_the_examples_about_the_bundled_tables_run(command):
     assert done.stdout
 
 
+@pytest.mark.slow
 def test_the_examples_about_files_run(tmp_path, monkeypatch, capsys):
     """In the order of the help, as one reader would type them: later ones use what earlier ones wrote."""
     made = datasets.make_shuffled_tables(40, (20, 15), rank=3, observed=0.95, random_state=0)

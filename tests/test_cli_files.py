@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pytest
 
@@ -113,7 +114,7 @@ def test_link_writes_the_folder_and_tells_the_verdict(folder, capsys):
 
 def test_the_command_line_and_the_library_agree(made):
     """From frames of exact numbers, with the same seed."""
-    frames = {name: pd.read_csv(made / f"{name}.csv", float_precision="round_trip") for name in NAMES}
+    frames = {name: pd.read_csv(made / f"{name}.csv", engine="pyarrow") for name in NAMES}
     links = keyless.link({name: frame.drop(columns="patient_id") for name, frame in frames.items()}, random_state=0)
     found = runs.read_run(made / "run").links
     np.testing.assert_array_equal(found.permutations["lab"], links.permutations["lab"])
@@ -133,6 +134,7 @@ def test_without_out_the_matches_go_to_stdout(folder, capsys):
     assert sorted(path.name for path in folder.iterdir()) == ["clinic.csv", "lab.csv", "run"]
 
 
+@pytest.mark.slow
 def test_a_table_may_come_from_standard_input(made):
     done = child(made, "link", "clinic.csv", "-", given=(made / "lab.csv").read_text(encoding="utf-8"))
     assert done.returncode == 0, done.stderr
@@ -157,6 +159,7 @@ def test_json_is_for_machines(folder, capsys):
     assert "matches" not in said
 
 
+@pytest.mark.slow
 def test_a_configuration_runs_the_same_again(folder, capsys):
     before = (folder / "run" / "matches.csv").read_bytes()
     assert exit_code("link", "--config", "run/config.toml") == 0
@@ -176,6 +179,7 @@ def test_a_configuration_runs_the_same_again(folder, capsys):
     assert "mine.toml: must be a TOML file" in refused(capsys, "link", "--config", "mine.toml")
 
 
+@pytest.mark.slow
 def test_unrelated_tables_end_with_3(tmp_path, monkeypatch, capsys, rng):
     monkeypatch.chdir(tmp_path)
     for name in NAMES:
@@ -314,7 +318,7 @@ def test_fill_keeps_what_is_there_exactly(tmp_path, monkeypatch, capsys):
     out, err = capsys.readouterr()
     header, *rows = csv.reader(io.StringIO(out))
     assert header[-1] == "who"
-    assert {row[-1] for row in rows} == {"=me"}
+    assert {row[-1] for row in rows} == {"'=me"}
     found = np.array([row[:-1] for row in rows])
     assert (found[~gaps] == np.array(cells)[~gaps]).all()
     assert np.abs(found[gaps].astype(float) - truth[gaps]).mean() < 0.1 * truth.std()
@@ -323,9 +327,23 @@ def test_fill_keeps_what_is_there_exactly(tmp_path, monkeypatch, capsys):
     assert Path("filled.csv").read_text(encoding="utf-8") == out
     assert exit_code("fill", "ratings.csv", "--out", "filled.parquet", "--rank", "2", "--penalty", "0.1") == 0
     assert pd.read_parquet("filled.parquet")["film 0"].dtype == np.float64
-    assert exit_code("fill", "ratings.csv", "--spreadsheet-safe") == 0
-    assert "'=me" in capsys.readouterr().out
-    assert "must end in .csv or .parquet" in refused(capsys, "fill", "ratings.csv", "--out", "filled.doc")
+    capsys.readouterr()
+    assert exit_code("fill", "ratings.csv", "--raw-cells") == 0
+    assert capsys.readouterr().out == out.replace("'=me", "=me")
+    assert exit_code("fill", "ratings.csv", "--out-format", "tsv") == 0
+    assert capsys.readouterr().out == out.replace(",", "\t")
+    assert exit_code("fill", "ratings.csv", "--out", "filled.xlsx") == 0
+    sheet = openpyxl.load_workbook("filled.xlsx").active
+    assert [float(row[0].value) for row in list(sheet.iter_rows())[1:]] == [float(row[0]) for row in rows]
+    assert exit_code("fill", "filled.xlsx", "--out", "again.tsv") == 0
+    assert Path("again.tsv").read_text(encoding="utf-8").startswith("film 0\tfilm 1\t")
+    capsys.readouterr()
+    assert "must end in .csv; found x.tsv" in refused(
+        capsys, "fill", "ratings.csv", "--out", "x.tsv", "--out-format", "csv"
+    )
+    assert "must end in .csv or .tsv or .xlsx or .parquet" in refused(
+        capsys, "fill", "ratings.csv", "--out", "filled.doc"
+    )
     assert "must not be an input" in refused(capsys, "fill", "ratings.csv", "--out", "ratings.csv")
     assert "--rank: must be at most 8" in refused(capsys, "fill", "ratings.csv", "--rank", "9")
 
@@ -441,15 +459,15 @@ def test_awkward_file_names(made, tmp_path, monkeypatch, capsys, name):
     (table,) = record["tables"].keys() - {"clinic"}
     assert Path("run", record["tables"][table]["completed"]).resolve().parent == Path("run/completed").resolve()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["clinic.csv", f"{name}.csv", "run"])
-    assert {row["table"] for row in records(Path("run/matches.csv"))} == {table}
+    assert {row["table"] for row in records(Path("run/matches.csv"))} == {runs.spreadsheet_safe(table)}
 
 
 @pytest.mark.usefixtures("folder")
-def test_formulas_are_exact_or_made_safe():
+def test_formulas_are_made_safe_or_exact():
     frame = pd.read_csv("lab.csv", dtype=str, keep_default_na=False)
     frame["patient_id"] = "=" + frame["patient_id"]
     frame.to_csv("lab.csv", index=False)
-    for arguments, sign in (([], "="), (["--spreadsheet-safe"], "'=")):
+    for arguments, sign in (([], "'="), (["--raw-cells"], "=")):
         assert exit_code("link", "clinic.csv", "lab.csv", "--id", "patient_id", "--out", "run", *arguments) == 0
         ids = pd.read_csv("run/matches.csv", dtype=str)["row_id"]
         assert ids.str.startswith(f"{sign}l").all()
@@ -550,6 +568,7 @@ linker.link = slow
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_saves_the_best_so_far(folder, number):
     arguments = ["link", "clinic.csv", "lab.csv", "--out", "new"]
@@ -579,6 +598,7 @@ def test_the_second_signal_quits_at_once(folder):
     assert everything(folder) == before
 
 
+@pytest.mark.slow
 def test_quitting_at_once_tells_of_finished_stages(folder):
     """The second signal loses the result, not the stages in the folder of the unfinished run."""
     late = SLOW.replace('while not callback("waiting", 1, 0, 0.0)', "while False").replace(
@@ -623,12 +643,17 @@ Watch.__call__ = killed
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_resumed(folder, capsys):
     """It gives what an unbroken run gives, and does not repeat the stages that were finished."""
     arguments = ["link", "clinic.csv", "lab.csv", "--id", "patient_id", "--out", "new"]
     assert child(folder, *arguments, before=KILLED).returncode == 9
     assert not (folder / "new").exists()
     assert any((folder / "new.unfinished" / "checkpoint").iterdir())
+    again = child(folder, *arguments, before=KILLED.replace('"chance"', '"tables"'))
+    assert (
+        "keyless: an earlier run was not finished, and new.unfinished has its finished stages; --resume" in again.stderr
+    )
     line = refused(capsys, *arguments, "--resume", "--seed", "1")
     assert "--seed: must be what it was when the run began, 0; found 1" in line
     before = (folder / "clinic.csv").read_bytes()
@@ -656,6 +681,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(capsys):
     assert all(line.startswith("keyless: ") and "\x1b" not in line for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_each_table_may_have_an_id_of_its_own(capsys):
     for name, letter in zip(NAMES, "cl", strict=True):
@@ -688,20 +714,20 @@ def test_options_of_the_engine_reach_it(folder, monkeypatch):
 
     real = linker.link
     monkeypatch.setattr(linker, "link", link)
-    wanted = {"scales": "identity", "rank": 3, "refiner": "likelihood", "null_searches": 1}
+    wanted = {"scales": "identity", "rank": 3, "null_searches": 1}
     words = [word for name, value in wanted.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     assert exit_code("link", "clinic.csv", "lab.csv", "--out", "new", *words) == 0
     assert {name: seen[name] for name in wanted} == wanted
     assert len(runs.read_run("new").record["evidence"]["lab"]["null_scores"]) == 1
     seen.clear()
-    (folder / "options.toml").write_text('scales = "identity"\nrank = 3\nrefiner = "likelihood"\nnull-searches = 1\n')
+    (folder / "options.toml").write_text('scales = "identity"\nrank = 3\nnull-searches = 1\n')
     assert exit_code("check", "clinic.csv", "lab.csv", "--config", "options.toml") == 0
     assert {name: seen[name] for name in wanted} == wanted
 
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    "arguments", [["--rank", "0"], ["--refiner", "m2o"], ["--scales", "cube"], ["--null-searches", "0"]]
+    "arguments", [["--rank", "0"], ["--method", "m2o"], ["--scales", "cube"], ["--null-searches", "0"]]
 )
 def test_options_of_the_engine_are_checked(capsys, arguments):
     assert arguments[0] in refused(capsys, "link", "clinic.csv", "lab.csv", *arguments)

@@ -148,6 +148,7 @@ def test_a_start_is_no_trap():
 
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(st.integers(1, 25), st.integers(1, 25), st.floats(0.1, 1.0), st.integers(0, 1000))
+@pytest.mark.slow
 def test_relabelling_and_transposing_only_relabel(rows, columns, observed, seed):
     values, mask = problem(rows, columns, observed=observed, seed=seed)
     generator = np.random.default_rng(seed)

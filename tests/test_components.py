@@ -214,6 +214,7 @@ def tables(rng, *, sizes, shared, common=8, own=4, columns=(30, 25), noise=0.1):
     return found, place[: sizes[0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "shared", "common", "own"),
     [((6_000, 6_000), 6_000, 8, 8), ((1_500, 6_000), 1_500, 8, 4), ((6_000, 6_000), 2_000, 12, 4)],
@@ -264,6 +265,7 @@ def gaussian_tables(rng, *, size=6_000, common=6, own=6):
     return frames
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selected", [False, True])
 def test_columns_that_both_have_lead_where_shapes_do_not(rng, selected):
     """Only these tell; also where one table holds those rows only that are large in one of them."""
@@ -283,6 +285,7 @@ def test_columns_that_tables_do_not_have_are_named(rng):
         keyless.link(gaussian_tables(rng), shared=["nothing"])
 
 
+@pytest.mark.slow
 def test_own_factors_beside_gaps_and_in_three_tables(rng):
     common, size = 10, 6_000
     latents = rng.laplace(size=(size, common))

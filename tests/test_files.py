@@ -93,7 +93,8 @@ def test_every_compression_reads_alike(write, ending, pack, form):
         (LAB, "utf-8-sig", None),
         (LAB, "utf-16", "encoded as UTF-16"),
         (LAB.replace("F", "Fä"), "utf-8", None),
-        (LAB.replace("F", "Fä"), "latin-1", "line 2 is not UTF-8: read as latin-1; name another with --encoding"),
+        (LAB.replace("F", "Fä€"), "cp1252", "line 2 is not UTF-8: read as cp1252; name another with encoding"),
+        (LAB.replace("F", "Fä"), "latin-1", "line 2 is not UTF-8: read as latin-1; name another with encoding"),
     ],
 )
 def test_encodings_are_recognised_and_said(write, content, encoding, note):
@@ -101,7 +102,7 @@ def test_encodings_are_recognised_and_said(write, content, encoding, note):
     assert kinds(table) == KINDS
     assert table.uses[0].name == "id"
     assert table.notes == (() if note is None else (note,))
-    assert table.column("sex")[0] == ("Fä" if "ä" in content else "F")
+    assert table.column("sex")[0] == ("Fä€" if "€" in content else "Fä" if "ä" in content else "F")
 
 
 def test_an_encoding_may_be_named(write):
@@ -130,7 +131,8 @@ def test_decimal_commas(write):
     thousands = write('a,b\n"1,234",1\n"2,345",2\n', "money.csv")
     assert refusal(thousands) == (
         "money.csv, column 'a', row 0: the comma of '1,234' may be a decimal mark or divide thousands "
-        "(line 2 of the file). Say decimal=',' if it is a decimal mark; take it out if it divides thousands."
+        "(line 2 of the file). Say Reading(decimal=',') if it is a decimal mark, Reading(decimal='.') if it divides "
+        "thousands."
     )
     assert read_table(thousands, name="m", reading=Reading(decimal=",")).block.values[0, 0] == 1.234
 
@@ -246,12 +248,14 @@ def test_long_layout(write):
         (
             "a,b\n1,2\n\n3,4,5\n",
             "lab.csv, line 4: must have 2 cells, as the first line; found 3. "
-            "Quote cells that hold the separator, or mend the line.",
+            "Quote cells that hold the separator, or mend the line; --skip and --footer leave lines above and below "
+            "the table out.",
         ),
         (
             'a,b\n1,2\n"x\ny",3\n4\n5,6\n',
             "lab.csv, line 5: must have 2 cells, as the first line; found 1. "
-            "Quote cells that hold the separator, or mend the line.",
+            "Quote cells that hold the separator, or mend the line; --skip and --footer leave lines above and below "
+            "the table out.",
         ),
         (
             "a,b,a\n1,2,3\n",
@@ -271,7 +275,8 @@ def test_long_layout(write):
         (
             "name,age\n" + "".join(f"p{i},{i}\n" for i in range(12)) + "q,n/k\n",
             "lab.csv, column 'age', row 12: 'n/k' is not a number (line 14 of the file). "
-            "Name it missing with --missing n/k, or leave the column out with --drop age.",
+            "Name it missing with --missing n/k, or leave the column out with --drop age. If its line is no row, say "
+            "--footer 1.",
         ),
         (
             "name,age\n" + "".join(f"p{i},{i}\n" for i in range(12)) + "q,-inf\n",
@@ -280,20 +285,19 @@ def test_long_layout(write):
         ),
         (
             "a;b\n" + "".join(f"{i},5;{i}\n" for i in range(9)) + "1.5;3\n",
-            "lab.csv, column 'a', row 0: '0,5' is not a number (line 2 of the file). Say decimal=',' if the comma is a "
-            "decimal mark; take it out if it divides thousands. Or: Name it missing with --missing 0,5, or leave the "
-            "column out with --drop a.",
+            "lab.csv, column 'a', row 9: '1.5' and '0,5' in row 0 have different decimal marks (line 11 of the file). "
+            "Write all numbers of the column with one of them, or leave it out with --drop a.",
         ),
     ],
 )
 def test_bad_text_files_are_refused(write, content, message):
-    assert refusal(write(content)) == message
+    assert refusal(write(content), Reading(door="command line")) == message
 
 
 def test_files_that_cannot_be_read_are_refused(write, tmp_path, monkeypatch):
     assert refusal(tmp_path / "no.csv").startswith("no.csv: must be a file; there is none at ")
     assert refusal(tmp_path).endswith("must be a file; it is a folder. Name the files in it.")
-    assert refusal(write(b"PK", "lab.xlsx")).startswith("lab.xlsx: must end in one of .csv, .txt, .tsv, .tab, .parquet")
+    assert refusal(write(b"PK", "lab.doc")).startswith("lab.doc: must end in one of .csv, .txt, .tsv, .tab, .parquet")
     assert refusal(write(b"", "lab")).endswith("found ''. Rename or convert it.")
     assert refusal(write(b"hello", "lab.parquet")) == (
         "lab.parquet: must be a Parquet file; it is damaged or something else."
@@ -315,7 +319,7 @@ def test_mixed_encodings_are_refused(write):
     content = "a,b\né,1\n".encode() + "è,2\n".encode("latin-1")
     assert refusal(write(content)) == (
         "lab.csv: must be in one encoding; line 2 is UTF-8 and line 3 is not. "
-        "Save it in one, or name the one to use with --encoding latin-1."
+        "Save it in one, or name the one to use with Reading(encoding='cp1252')."
     )
 
 

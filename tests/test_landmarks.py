@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import keyless
-from keyless.errors import InputError
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.mapping import find_map
 from keyless.landmarks.matching import Candidates, match_candidates
@@ -582,13 +581,6 @@ def test_awkward_columns(easy):
     left[rng.choice(5_200, 60, replace=False), 2] *= 100
     right = np.column_stack([tables["t1"], np.full(5_200, np.nan)])
     assert min(scores(linked({"t0": left, "t1": right}), truth)) > 0.98
-
-
-def test_the_papers_algorithm_is_refused_before_anything_is_searched(easy):
-    stages = []
-    with pytest.raises(InputError, match="refiner: must be 'likelihood' from 5,000 rows on"):
-        linked(easy[0], refiner="m3o", callback=lambda stage, *_: stages.append(stage))
-    assert not stages
 
 
 # --- WORK GUARD: fails when anything grows with the square of the rows ---------------------------------------------

@@ -198,6 +198,7 @@ def test_the_score_is_close_to_1_where_noise_is_low(gaps, found_gaps):
 # --- laws ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_answer(data, found):
     for route in ROUTES:
         assert_same_links(linked(data.tables, route), found[route])
@@ -411,6 +412,7 @@ def test_which_entries_are_missing_may_count():
 # --- nothing to find -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ["auto", *ROUTES])
 def test_unrelated_noise_is_not_linked(route):
     rng = np.random.default_rng(0)
@@ -429,6 +431,7 @@ def test_unrelated_structure_is_not_linked(route):
     assert links.evidence.verdict != "linked"
 
 
+@pytest.mark.slow
 def test_known_pairs_alone_are_no_evidence():
     rng = np.random.default_rng(1)
     tables = [rng.normal(size=(40, 10)), rng.normal(size=(40, 9))]
@@ -441,6 +444,7 @@ def test_known_pairs_alone_are_no_evidence():
 # --- odd tables ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_tiny_tables_have_an_answer_but_prove_nothing(rows, route):
@@ -603,23 +607,10 @@ def test_bad_tables_are_named(tables, message):
         TableLinker().fit(tables)
 
 
+@pytest.mark.slow
 def test_the_rank_can_be_set(data):
     links = keyless.link(data.tables, rank=2, method="joint", null_searches=1, random_state=0, max_time=10)
     assert links.choices["rank"] <= 2
-
-
-@pytest.mark.parametrize("method", ["joint", "pairs"])
-def test_the_papers_algorithm_may_refine(data, method):
-    links = keyless.link(data.tables, method=method, refiner="m3o", null_searches=1, random_state=0, max_time=20)
-    np.testing.assert_array_equal(links.permutations["table1"], data.truth["table1"])
-    assert links.choices["refiner"] == "m3o"
-    assert links.history[-1]["stage"] == "m3o"
-
-
-def test_the_papers_algorithm_gives_every_row_a_partner():
-    data = make_shuffled_tables((40, 30), (14, 12), rank=3, random_state=3)
-    with pytest.raises(InputError, match="refiner: must be 'likelihood' where rows have no partner"):
-        keyless.link(data.tables, refiner="m3o", null_searches=1, random_state=0)
 
 
 def test_a_callback_can_stop_the_run(data):
@@ -656,6 +647,7 @@ def test_canonical_correlations_fall(data, method):
     assert (correlations <= 1).all()
 
 
+@pytest.mark.slow
 def test_matches_of_unlinkable_tables_are_guesses():
     rng = np.random.default_rng(5)
     links = keyless.link(
@@ -685,6 +677,7 @@ def test_scales_may_be_given_by_column(data):
         np.testing.assert_array_equal(links.permutations["right"], data.truth["table1"])
 
 
+@pytest.mark.slow
 def test_rows_without_a_partner_are_noticed_among_equally_many():
     """Complete tables of equal size that share four fifths of their entities: nobody said so."""
     made = make_shuffled_tables(60, (18, 15), rank=4, noise=0.05, overlap=0.8, random_state=6)

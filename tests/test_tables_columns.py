@@ -186,7 +186,10 @@ def test_choices_can_be_overridden():
             {"drop": ("x",), "as_number": ("a:x",)},
             r"^a, column 'x': must be named in one option; found drop and as_number",
         ),
-        ({"as_number": ("y",)}, r"^a, column 'y', row 0: 'u' is not a number\. Name it missing with --missing u"),
+        (
+            {"as_number": ("y",)},
+            r"^a, column 'y', row 0: 'u' is not a number\. Name it missing with Reading\(missing=\(\*MISSING, 'u'\)\)",
+        ),
     ],
 )
 def test_wrong_options_are_named(options, message):

@@ -97,7 +97,7 @@ def is_array(value: Any) -> bool:
 
 def is_numpy(array: Array) -> bool:
     """Tell whether `array` is a numpy array."""
-    return bool(array_api_compat.is_numpy_array(array))
+    return type(array) is np.ndarray or bool(array_api_compat.is_numpy_array(array))
 
 
 def on_cpu(array: Array) -> bool:

@@ -29,6 +29,7 @@ from keyless.pairs.limits import Limits
 from keyless.progress import Callback, Deadline
 
 __all__ = [
+    "Doubt",
     "Evidence",
     "Verdict",
     "judge_joint",
@@ -41,15 +42,17 @@ FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Verdict = Literal["linked", "uncertain", "unlinkable"]
+Doubt = Literal["none", "rows", "map"]
 
 _MIRRORED = 0.85
 """A mirror image that is this good makes a link uncertain. Right links seen so far stay below 0.7."""
 
-_CHANCE = 0.5
-"""Nats above chance below which a link is no better than one of strangers; those reach 0.4 on real tables."""
+_CHANCE = 0.7
+"""Part of the nats above chance that are asked for, below which a link that is not found again is no better than one of
+strangers."""
 
-_CLEAR = 0.7
-"""Nats above chance from which a link is believed."""
+_EVENS = 0.5
+"""Belief in a map that is just as clear as it must be, and is in doubt for another reason."""
 
 _HARDLY_AGAIN = 0.3
 """Share of pairs that a search of half the rows finds again, below which a link is in doubt."""
@@ -77,6 +80,9 @@ class Evidence:
         agreement: how many candidates of the search found this correspondence, or scored as high.
         mirrored: information of the best mirror image of the correspondence, as a share of its own. Near 1, rows come
             in mirror images and nothing in the numbers tells them apart; a few known pairs do. 0 where not looked at.
+        doubt: what is in doubt: `"none"`; `"rows"`: the map between the tables is believed, but many rows are too alike
+            to be told apart; `"map"`: the map itself.
+        belief: how likely the map is right: 1 where it is believed, 0 where it is no better than chance.
     """
 
     verdict: Verdict
@@ -86,6 +92,8 @@ class Evidence:
     sharpness: float
     agreement: int
     mirrored: float = 0.0
+    doubt: Doubt = "map"
+    belief: float = 0.0
 
     @property
     def excess(self) -> float:
@@ -120,28 +128,45 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
         float(np.mean(np.log(np.maximum(limits.choices, 1)))),
         link.sharpness,
         link.agreement,
+        belief=_EVENS,
     )
     if not link.crossings:
         return evidence
+    first = link.crossings[0]
     # A comparison that was clear by itself did not ask whether the pairs are found again.
     again = float(np.mean([float(one.excess > 0) if one.again is None else one.again for one in link.crossings]))
-    if link.crossings[0].halved:
-        chance = evidence.excess < 0 or (evidence.excess < _CHANCE and again < _HARDLY_AGAIN)
+    if first.halved:
+        chance = evidence.excess < 0 or (evidence.excess < _CHANCE * first.clear and again < _HARDLY_AGAIN)
     else:
-        chance = evidence.excess < _CLEAR or rows.size < _FEWEST_ROWS
-    if chance:
-        return replace(evidence, verdict="unlinkable")
-    clear = evidence.excess > _CLEAR and again >= _HARDLY_AGAIN
-    if not link.crossings[0].halved:
+        chance = evidence.excess < first.clear or rows.size < _FEWEST_ROWS
+    if chance or not rows.size:
+        return replace(evidence, verdict="unlinkable", belief=0.0)
+    clear = evidence.excess > first.clear and again >= _HARDLY_AGAIN
+    if not first.halved:
         # Shuffled factors are too easy a rival: partners must stand out almost fully, and not among a few rows.
         clear &= evidence.score > _STANDS_OUT * evidence.needed
-    if not known:
+    if not known and not first.by_groups:
         scores = [side.scores[np.argsort(order)] for side, order in zip(link.factors, link.orders, strict=True)]
         # Of many rows only those farthest out are turned, whatever their groups.
         allowed = None if sparse.issparse(link.pairs) else limits.mask()
         evidence = replace(evidence, mirrored=_mirrored(scores[0], scores[1], link.permutation, allowed))
-    linked = clear and evidence.sharpness > 0.5 and evidence.mirrored < _MIRRORED
-    return replace(evidence, verdict="linked" if linked else "uncertain")
+    believed = clear and evidence.mirrored < _MIRRORED
+    return _judged(evidence, believed=believed, sharp=evidence.sharpness > 0.5, clear=first.clear)
+
+
+def _judged(evidence: Evidence, *, believed: bool, sharp: bool, clear: float) -> Evidence:
+    """Return the evidence with its verdict, once it is known to be better than chance.
+
+    Args:
+        evidence: what it rests on.
+        believed: whether the map is believed.
+        sharp: whether most matched rows can be told apart.
+        clear: nats above chance that are asked for.
+    """
+    if not believed:
+        return replace(evidence, belief=_EVENS * float(np.clip(evidence.excess / clear, 0.0, 1.0)) ** 2)
+    doubt: Doubt = "none" if sharp else "rows"
+    return replace(evidence, verdict="linked" if sharp else "uncertain", doubt=doubt, belief=1.0)
 
 
 def judge_joint(
@@ -203,7 +228,7 @@ def judge_joint(
         )
         # A few rows can be matched in a few ways only, and the best of them looks right by chance.
         settled = link.convincing and math.lgamma(rows.size + 1) > math.log(1000)
-        evidences.append(replace(evidence, verdict=_verdict(evidence, settled=settled)))
+        evidences.append(_verdict(evidence, settled=settled))
     return evidences
 
 
@@ -234,7 +259,7 @@ def judge_large(link: LargeLink, *, sizes: Sequence[int], constraints: Constrain
             0.0 if told else _mirrored(*test.latents, np.arange(len(test.latents[0])), None),
         )
         settled = found.found and test.share > 0.01
-        evidences.append(replace(evidence, verdict=_verdict(evidence, settled=settled)))
+        evidences.append(_verdict(evidence, settled=settled))
     return evidences
 
 
@@ -247,12 +272,19 @@ def _mirrored(reference: FloatArray, table: FloatArray, permutation: IntArray, a
     return mirrored_share(reference[rows], table[permutation[rows]], allowed=pairs)
 
 
-def _verdict(evidence: Evidence, *, settled: bool) -> Verdict:
+def _verdict(evidence: Evidence, *, settled: bool) -> Evidence:
+    """Return the evidence with its verdict, compared with the nulls.
+
+    Args:
+        evidence: what it rests on.
+        settled: whether the search agreed on one correspondence of enough rows.
+    """
     if not evidence.null_scores:
-        return "uncertain"
+        return replace(evidence, belief=_EVENS)
     nulls = np.asarray(evidence.null_scores)
-    clear = evidence.excess > 3 * float(nulls.std() + 0.05 * nulls.mean() + 0.1)
-    if not clear:
-        return "unlinkable"
+    clear = 3 * float(nulls.std() + 0.05 * nulls.mean() + 0.1)
+    if evidence.excess <= clear:
+        return replace(evidence, verdict="unlinkable", belief=0.0)
+    believed = settled and evidence.mirrored < _MIRRORED
     sharp = evidence.sharpness > 0.5 and evidence.score > evidence.needed
-    return "linked" if settled and sharp and evidence.mirrored < _MIRRORED else "uncertain"
+    return _judged(evidence, believed=believed, sharp=sharp, clear=clear)

@@ -34,7 +34,6 @@ def link(
     scales: ScaleName | Mapping[str, ScaleName] = "auto",
     rank: int | None = None,
     method: Literal["auto", "joint", "pairs", "landmarks"] = "auto",
-    refiner: Literal["likelihood", "m3o"] = "likelihood",
     missingness: bool = False,
     null_searches: int | None = None,
     random_state: int | np.random.Generator | None = None,
@@ -63,8 +62,6 @@ def link(
         method: `"joint"` fits one model to all tables, `"pairs"` searches table by table for canonical pairs,
             `"landmarks"` finds the map by few rows and never looks at all pairs of rows; `"auto"` takes what links,
             and landmarks from 5,000 rows on.
-        refiner: `"likelihood"`, or `"m3o"` to let the paper's algorithm go on from what was found (all rows must have
-            a partner); evidence and probabilities stay those of the search.
         missingness: let which entries are observed count as information about the entity.
         null_searches: how often the link is destroyed and searched for, to know what chance reaches; None: three times,
             or once from 500 rows on, where chance hardly varies.
@@ -98,7 +95,6 @@ def link(
         scales=scales,
         rank=rank,
         method=method,
-        refiner=refiner,
         missingness=missingness,
         null_searches=null_searches,
         random_state=random_state,
@@ -132,7 +128,6 @@ class TableLinker(BaseEstimator):  # type: ignore[misc]
         scales: ScaleName | Mapping[str, ScaleName] = "auto",
         rank: int | None = None,
         method: Literal["auto", "joint", "pairs", "landmarks"] = "auto",
-        refiner: Literal["likelihood", "m3o"] = "likelihood",
         missingness: bool = False,
         null_searches: int | None = None,
         random_state: int | np.random.Generator | None = None,
@@ -152,7 +147,6 @@ class TableLinker(BaseEstimator):  # type: ignore[misc]
         self.scales = scales
         self.rank = rank
         self.method = method
-        self.refiner = refiner
         self.missingness = missingness
         self.null_searches = null_searches
         self.random_state = random_state

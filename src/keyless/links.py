@@ -45,14 +45,15 @@ class TableLink:
 
     Attributes:
         permutation: `permutation[i]` is the row that belongs to reference row i, −1 for none.
-        probability: how likely that is right; for −1, how likely it is that there is no partner. Where the evidence is
-            uncertain never above ½; where tables are unlinkable, that of a guess.
-        margin: log-likelihood ratio, in nats, of the match against the best alternative for that reference row.
+        probability: how likely that is right; for −1, how likely it is that there is no partner. The doubt whether
+            there is a map at all is included; where tables are unlinkable, it is that of a guess.
+        margin: log of how many times likelier that is than the likeliest other answer for the reference row, in nats.
         coupling: `coupling[i, j]` is the probability that reference row i and row j are the same entity; an array, or a
             `scipy.sparse.csr_array` of the pairs that were looked at where rows are many.
         evidence: whether the table can be linked at all.
         correlations: canonical correlations between the matched rows of the reference and of the table, falling; none
             where too few rows are matched.
+        alone: how likely each reference row has no partner.
     """
 
     permutation: IntArray
@@ -61,6 +62,7 @@ class TableLink:
     coupling: FloatArray | sparse.csr_array
     evidence: Evidence
     correlations: FloatArray = field(default_factory=lambda: np.empty(0))
+    alone: FloatArray = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -366,7 +368,7 @@ class _Lazy(Mapping[str, Any]):
 
 
 _FACTOR_FIELDS = ("loadings", "offsets", "noise", "spread", "shrinkage")
-_LINK_PARTS = ("permutation", "probability", "margin", "correlations")
+_LINK_PARTS = ("permutation", "probability", "margin", "correlations", "alone")
 _SCALE_FIELDS = ("kind", "sign", "offset", "centre", "spread", "lowest", "unit")
 
 
@@ -471,7 +473,16 @@ def _table_link(evidence: Any, arrays: dict[str, Any], shape: tuple[int, int]) -
         restored.coupling(arrays, shape),
         restored.evidence(evidence),
         sound.numbers(arrays["correlations"], "correlations", (None,), low=-1.0, high=1.0),
+        _alone(arrays.get("alone"), shape[0]),
     )
+
+
+def _alone(array: Any, places: int) -> FloatArray:
+    """Return how likely each reference row has no partner; nothing where that is not known."""
+    if array is None or array.size == 0:
+        return np.empty(0)
+    checked: FloatArray = sound.numbers(array, "alone", (places,), low=0.0, high=1.0)
+    return checked
 
 
 def _own(parts: Mapping[str, Any], table: int) -> dict[str, Any]:

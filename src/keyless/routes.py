@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from keyless.errors import Status
 from keyless.evidence import Evidence
-from keyless.likelihood import FORBIDDEN
 from keyless.model.factor_model import FactorModel
 from keyless.model.scales import Scale
-from keyless.pairs.posterior import largest, pair_places
+from keyless.pairs.limits import Limits
+from keyless.pairs.stated import Stated, stated
 
-__all__ = ["Found", "Route", "canonical_correlations", "listed_margins", "stated_probability"]
+__all__ = ["Found", "Route", "canonical_correlations"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
-
-_HALF_SURE = 0.5
-"""What is stated about a match at most where it is uncertain whether there is a link at all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,32 +27,32 @@ class Found:
     """What one route says about one table.
 
     Attributes:
-        permutation: as in `TableLink`, like coupling, margin and correlations.
-        coupling: dense, or sparse where most pairs were never looked at.
-        probability: of each match, if the tables are linked at all.
+        permutation: as in `TableLink`, like correlations.
+        coupling: probabilities of pairs if the map is right: dense, or sparse where most pairs were never looked at.
         correlations: of the factors of matched rows.
-        evidence: whether they are.
-        margin: of each match.
-        choices: how many rows each reference row could be matched to.
-        log_ratios: of all pairs, where all were looked at.
+        evidence: whether there is a map.
+        limits: which pairs may be matched.
+        answer: calibrated probability of each row's answer if the map is right; None: as the coupling says.
     """
 
     permutation: IntArray
     coupling: Any
-    probability: FloatArray
     correlations: FloatArray
     evidence: Evidence
-    margin: FloatArray
-    choices: FloatArray
-    log_ratios: FloatArray | None = None
+    limits: Limits
+    answer: FloatArray | None = None
 
-    @classmethod
-    def among_all(cls, link: tuple[IntArray, FloatArray, FloatArray], **rest: Any) -> Found:
-        """Return what is known when all pairs of rows were looked at: permutation, coupling and log-ratios of all."""
-        permutation, coupling, log_ratios = link
-        choices = np.maximum((log_ratios > FORBIDDEN).sum(axis=1), 1)
-        margin = _margins(permutation, log_ratios)
-        return cls(permutation, coupling, margin=margin, choices=choices, log_ratios=log_ratios, **rest)
+    @cached_property
+    def stated(self) -> Stated:
+        """What is said about each row, the doubt about the map included."""
+        return stated(
+            self.permutation, self.coupling, limits=self.limits, belief=self.evidence.belief, answer=self.answer
+        )
+
+    @property
+    def expected_right(self) -> float:
+        """How many matches are expected to be right."""
+        return float(self.stated.probability[self.permutation >= 0].sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,39 +82,10 @@ class Route:
         """Whether every table is."""
         return all(found.evidence.verdict == "linked" for found in self.found)
 
-
-def stated_probability(found: Found) -> FloatArray:
-    """Return the probability of each match, whether there is a link at all taken into account.
-
-    What simulation calibrates is how likely a match is right if the tables are linked. Where they are not, it is right
-    as often as a guess.
-    """
-    if found.evidence.verdict == "linked":
-        return found.probability
-    if found.evidence.verdict == "uncertain":
-        return np.minimum(found.probability, _HALF_SURE)
-    return np.where(found.permutation >= 0, np.minimum(found.probability, 1 / found.choices), found.probability)
-
-
-def _margins(permutation: IntArray, log_ratios: FloatArray) -> FloatArray:
-    """Return the log-likelihood ratio of each match against the best alternative of its row; ∞ where there is none."""
-    rows = np.arange(len(permutation))
-    ratios = np.where(log_ratios <= FORBIDDEN, -np.inf, log_ratios).astype(np.float64)
-    matched = permutation >= 0
-    own = np.where(matched, ratios[rows, np.maximum(permutation, 0)], 0.0)
-    ratios[rows[matched], permutation[matched]] = -np.inf
-    best = ratios.max(axis=1)
-    return np.where(np.isneginf(best), np.inf, own - best)
-
-
-def listed_margins(permutation: IntArray, log_ratios: sparse.csr_array) -> FloatArray:
-    """Return the same where only listed pairs were looked at."""
-    rows, columns = pair_places(log_ratios)
-    own = permutation[rows] == columns
-    value = np.zeros(len(permutation))
-    value[rows[own]] = log_ratios.data[own]
-    best = largest(rows[~own], log_ratios.data[~own], len(permutation))
-    return np.where(np.isneginf(best), np.inf, value - best)
+    @property
+    def believed(self) -> bool:
+        """Whether the map of every table is believed, though rows may be too alike to be told apart."""
+        return all(found.evidence.doubt in ("none", "rows") for found in self.found)
 
 
 def canonical_correlations(first: FloatArray, second: FloatArray, *, rank: int) -> FloatArray:

@@ -32,7 +32,6 @@ class Settings:
     scales: ScaleName | Mapping[str, ScaleName]
     rank: int | None
     method: Literal["auto", "joint", "pairs", "landmarks"]
-    refiner: Literal["likelihood", "m3o"]
     missingness: bool
     null_searches: int | None
     random_state: int | np.random.Generator | None
@@ -43,26 +42,19 @@ class Settings:
     callback: Callback | None
 
     def __post_init__(self) -> None:
-        choices = {
-            "method": ("auto", "joint", "pairs", "landmarks"),
-            "refiner": ("likelihood", "m3o"),
-        }
+        methods = ("auto", "joint", "pairs", "landmarks")
         by_column = self.scales if isinstance(self.scales, Mapping) else {"": self.scales}
         for column, scale in by_column.items():
             if scale not in get_args(ScaleName):
                 where = f"scales, column {column!r}" if column else "scales"
                 kinds = ", ".join(map(repr, get_args(ScaleName)))
                 raise InputError(f"{where}: must be one of {kinds}; found {scale!r}.")
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                found = getattr(self, name)
-                raise InputError(f"{name}: must be one of {', '.join(map(repr, allowed))}; found {found!r}.")
+        if self.method not in methods:
+            raise InputError(f"method: must be one of {', '.join(map(repr, methods))}; found {self.method!r}.")
         for name in ("strangers", "missingness"):
             value = getattr(self, name)
             if not isinstance(value, bool | np.bool_) and not (name == "strangers" and value is None):
                 raise InputError(f"{name}: must be True or False; found {value!r}.")
-        if self.method == "landmarks" and self.refiner == "m3o":
-            raise InputError("refiner: must be 'likelihood' with method='landmarks'; M³O holds all pairs of rows.")
         check_count(self.n_jobs, name="n_jobs")
         for name in ("null_searches", "rank"):
             if getattr(self, name) is not None:

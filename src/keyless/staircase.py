@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 import keyless
 from keyless.calibration import Calibration, calibrate_joint
 from keyless.checkpoints import Checkpoints, fingerprint
-from keyless.engine import PairLink, Side, compared, find_pair, link_many_rows
+from keyless.engine import PairLink, Side, compared, find_pair, link_many_rows, tells_by_groups
 from keyless.engine.side import MAX_RANK
 from keyless.errors import InputError, Status
 from keyless.evidence import judge_joint, judge_large, judge_pair
@@ -24,14 +24,12 @@ from keyless.knowledge import read_constraints, shared_pairs, start_couplings
 from keyless.landmarks import LargeSearch, LargeTable
 from keyless.likelihood import FORBIDDEN
 from keyless.links import Links, TableLink
-from keyless.model.factor_model import FactorModel, fit, information, initial_model, posterior
+from keyless.model.factor_model import FactorModel, fit, initial_model
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import Scale, ScaleName, scale_table
 from keyless.pairs.limits import Limits
-from keyless.paper import M3O
-from keyless.problem import Block, Problem
 from keyless.progress import Deadline, stopped_by_interrupt
-from keyless.routes import Found, Route, canonical_correlations, listed_margins, stated_probability
+from keyless.routes import Found, Route, canonical_correlations
 from keyless.settings import Settings
 from keyless.tables import Table, with_missingness
 from keyless.tables.memory import has_many_rows
@@ -93,8 +91,6 @@ class Staircase:
         self.limits = None if self.constraints.trivial else self.constraints
         sizes = [t.block.shape[0] for t in self.tables]
         self.large = settings.method == "landmarks" or (settings.method == "auto" and has_many_rows(sizes))
-        if self.large and settings.refiner == "m3o":
-            raise InputError("refiner: must be 'likelihood' from 5,000 rows on; M³O holds all pairs of rows.")
         self.kinds = _kinds_of_scales(settings.scales, self.tables)
         self.kept = self.checkpoints()
         rows = min(sizes)
@@ -165,19 +161,18 @@ class Staircase:
         """Run, and return what was found; Ctrl-C returns the best so far."""
         with stopped_by_interrupt(self.deadline):
             route = self.route()
-            if self.settings.refiner == "m3o":
-                route = self.polished(route)
         linkable = all(found.evidence.verdict != "unlinkable" for found in route.found)
         return Links(
             tables=self.given,
             found={
                 table.name: TableLink(
                     f.permutation,
-                    stated_probability(f),
-                    f.margin,
-                    f.coupling,
+                    f.stated.probability,
+                    f.stated.margin,
+                    f.stated.coupling,
                     f.evidence,
                     np.sort(f.correlations)[::-1],
+                    f.stated.alone,
                 )
                 for table, f in zip(self.given[1:], route.found, strict=True)
             },
@@ -192,18 +187,28 @@ class Staircase:
     def route(self) -> Route:
         """Choose between one joint model of all tables and a search for canonical pairs, table by table.
 
+        Groups inside which rows match give the map by themselves, where they are many.
         Clean factors that both tables share are found most quickly by landmarks, or by a joint model where rows are few
         or tables several; of narrow tables they go first. Otherwise two tables are searched for canonical pairs, which
         does not ask that the tables share all factors. Where entries are missing or tables are several, a long joint
         search is the last resort.
         From 5,000 rows on landmarks go first as well, and canonical pairs are sought on the rows farthest out.
         """
+        numbers = range(1, len(self.tables))
+        if self.settings.method == "auto" and all(tells_by_groups(self.limits_with(number)) for number in numbers):
+            groups = self.from_pairs(self.many_rows)
+            if groups.believed or self.deadline.passed:
+                return groups
         if self.large:
             return self.large_route()
         if self.settings.method == "pairs":
             return self.from_pairs()
         if self.settings.method == "joint":
             return self.from_joint(self.joint("joint"))
+        return self.small_route()
+
+    def small_route(self) -> Route:
+        """Link tables of less than 5,000 rows."""
         gaps = float(np.mean([t.block.mask.mean() for t in self.tables])) < _FEW_GAPS
         several = len(self.tables) > 2
         landmarks: Route | None = None
@@ -211,7 +216,7 @@ class Staircase:
             brief = self.joint("joint-brief", thorough=False)
             if brief.convincing or self.deadline.passed:
                 return self.from_joint(brief)
-        elif self.narrow and self.settings.refiner == "likelihood":
+        elif self.narrow:
             landmarks = self.from_landmarks(thorough=False, deadline=self.deadline.half())
             if _is_sharp(landmarks):
                 return landmarks
@@ -233,7 +238,7 @@ class Staircase:
         landmarks = self.from_landmarks()
         if self.settings.method == "landmarks" or self.is_enough(landmarks):
             return landmarks
-        pairs = self.from_many_rows()
+        pairs = self.from_pairs(self.many_rows)
         return pairs if _expected_right(pairs) > _expected_right(landmarks) else landmarks
 
     @property
@@ -250,35 +255,21 @@ class Staircase:
         told = self.settings.strangers is False
         return not landmarks.linked or _is_sharp(landmarks) or too_many or told or self.deadline.passed
 
-    def from_many_rows(self) -> Route:
-        """Search two tables of many rows for canonical pairs, and judge what was found."""
-        limits = self.limits_with(1)
-        link = self.kept.stage(
-            "many-rows",
+    def many_rows(self, number: int) -> PairLink:
+        """Search one table of many rows, or of rows in groups, and the reference for canonical pairs."""
+        return self.kept.stage(
+            f"many-rows{number}",
             lambda: link_many_rows(
                 self.side(0),
-                self.side(1),
-                limits=limits,
+                self.side(number),
+                limits=self.limits_with(number),
+                every_row=None if self.settings.strangers is None else not self.settings.strangers,
                 repeats=self.repeats,
                 seed=self.seed,
                 callback=self.report,
                 deadline=self.deadline,
             ),
         )
-        evidence = judge_pair(link, limits=limits, known=bool(self.constraints.known))
-        found = Found(
-            link.permutation,
-            link.pairs,
-            link.probability,
-            link.correlations,
-            evidence,
-            listed_margins(link.permutation, link.ratios),
-            np.maximum(limits.choices, 1),
-        )
-        self.matched(found)
-        starts = tuple({"route": "pairs", "pair": (0, 1), "start": s.name, "score": s.score} for s in link.starts)
-        model = self.model_of([link.permutation])
-        return Route("pairs", [found], model, link.status, starts, self.scales)
 
     def joint(self, stage: str, pairs: Route | None = None, *, thorough: bool = True) -> JointLink:
         """Search with one model of all tables, from the correspondence that pairs have been linked by, if any."""
@@ -398,14 +389,7 @@ class Staircase:
             free = (joint.log_ratios[number - 1] > FORBIDDEN).any(axis=1)
             probability = np.where(free, calibration(stated), stated)
             correlations = self.correlations(joint.model, number, permutation)
-            found.append(
-                Found.among_all(
-                    (permutation, coupling, joint.log_ratios[number - 1]),
-                    probability=probability,
-                    correlations=correlations,
-                    evidence=evidence,
-                )
-            )
+            found.append(Found(permutation, coupling, correlations, evidence, self.limits_with(number), probability))
             self.matched(found[-1])
         starts = tuple({"route": "joint", "pair": s.pair, "start": s.name, "score": s.score} for s in joint.starts)
         return Route("joint", found, joint.model, joint.status, starts, self.scales)
@@ -430,19 +414,10 @@ class Staircase:
         evidences = judge_large(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])
         found = []
         for number, (matched, test, evidence) in enumerate(zip(link.matched, link.tests, evidences, strict=True), 1):
-            choices = np.maximum(self.limits_with(number).choices, 1)
-            found.append(
-                Found(
-                    matched.permutation,
-                    # Of few rows all pairs are given, whichever way they were found.
-                    matched.coupling if self.large else matched.coupling.toarray(),
-                    matched.stated,
-                    canonical_correlations(*test.latents, rank=link.model.rank),
-                    evidence,
-                    matched.margin,
-                    choices,
-                )
-            )
+            # Of few rows all pairs are given, whichever way they were found.
+            coupling = matched.coupling if self.large else matched.coupling.toarray()
+            correlations = canonical_correlations(*test.latents, rank=link.model.rank)
+            found.append(Found(matched.permutation, coupling, correlations, evidence, self.limits_with(number)))
             self.matched(found[-1])
         starts = tuple(
             {"route": "landmarks", "pair": (0, number), "start": f"{start}, {landmarks}", "score": share}
@@ -462,20 +437,21 @@ class Staircase:
         scales = tuple(table.scales for table in self.large_tables)
         return Route("landmarks", found, link.model, link.status, starts, scales, work)
 
-    def from_pairs(self) -> Route:
-        """Search for canonical pairs, table by table, and judge what was found."""
-        pairs = [self.pair(number) for number in range(1, len(self.tables))]
+    def from_pairs(self, search: Callable[[int], PairLink] | None = None) -> Route:
+        """Search every table and the reference for canonical pairs, and judge what was found.
+
+        Args:
+            search: how; None: among all pairs of rows.
+        """
+        pairs = [(search or self.pair)(number) for number in range(1, len(self.tables))]
         found, starts = [], []
         for number, pair in enumerate(pairs, start=1):
-            evidence = judge_pair(pair, limits=self.limits_with(number), known=bool(self.constraints.known))
-            found.append(
-                Found.among_all(
-                    (pair.permutation, pair.pairs, pair.ratios),
-                    probability=pair.probability,
-                    correlations=pair.correlations,
-                    evidence=evidence,
-                )
-            )
+            limits = self.limits_with(number)
+            evidence = judge_pair(pair, limits=limits, known=bool(self.constraints.known))
+            coupling = pair.pairs
+            if isinstance(coupling, sparse.csr_array) and not self.large:
+                coupling = coupling.toarray()
+            found.append(Found(pair.permutation, coupling, pair.correlations, evidence, limits))
             self.matched(found[-1])
             starts += [{"route": "pairs", "pair": (0, number), "start": s.name, "score": s.score} for s in pair.starts]
         model = self.model_of([pair.permutation for pair in pairs])
@@ -484,8 +460,7 @@ class Staircase:
 
     def matched(self, found: Found) -> None:
         """Report how many rows have a partner that is expected to be right."""
-        paired = found.permutation >= 0
-        self.report("matched", round(float(stated_probability(found)[paired].sum())), len(paired), found.evidence.score)
+        self.report("matched", round(found.expected_right), len(found.permutation), found.evidence.score)
 
     def model_of(self, permutations: Sequence[IntArray]) -> FactorModel:
         """Fit the joint model of all tables in a given order."""
@@ -501,32 +476,11 @@ class Staircase:
         latents = table_latents(model, self.scores)
         return canonical_correlations(latents[0][rows], latents[number][permutation[rows]], rank=model.rank)
 
-    def polished(self, route: Route) -> Route:
-        """Let the paper's algorithm go on from what was found; evidence and probabilities stay those of the search."""
-        sizes = [len(values) for values, _ in self.scores]
-        if len(set(sizes)) > 1 or any(np.any(f.permutation < 0) for f in route.found):
-            raise InputError("refiner: must be 'likelihood' where rows have no partner; M³O gives every row one.")
-        blocks = [Block(values, mask, t.name) for (values, mask), t in zip(self.scores, self.tables, strict=True)]
-        latents, _, _ = posterior(
-            information(route.model, *stack(self.scores, [np.arange(sizes[0]), *(f.permutation for f in route.found)]))
-        )
-        start = latents @ route.model.loadings.T + route.model.offsets
-        solution = M3O(prox="rank", rank=route.model.rank, max_time=self.settings.max_time).solve(
-            Problem(blocks[0], tuple(blocks[1:])), start=start
-        )
-        self.report("m3o", 1, 1, float(solution.objective))
-        found = [
-            replace(f, permutation=np.asarray(permutation, dtype=np.int64))
-            for f, permutation in zip(route.found, solution.permutations, strict=True)
-        ]
-        return replace(route, found=found, model=self.model_of([f.permutation for f in found]))
-
     def choices(self, route: Route) -> dict[str, Any]:
         """Return what was chosen from the data, and what was set."""
         names = [table.name for table in self.given]
         return {
             "route": route.name,
-            "refiner": self.settings.refiner,
             "missingness": self.settings.missingness,
             "set": self.settings.plain,
             "rank": route.model.rank,
@@ -551,7 +505,7 @@ def _is_sharp(route: Route) -> bool:
 
 def _expected_right(route: Route) -> float:
     """Return how many matches are expected to be right, whether there is a link at all taken into account."""
-    return sum(float(stated_probability(found)[found.permutation >= 0].sum()) for found in route.found)
+    return sum(found.expected_right for found in route.found)
 
 
 def _kinds_of_scales(

@@ -13,7 +13,8 @@ from keyless.tables import Reading
 
 def _numbers(draw, rows):
     scale = draw.choice([1.0, 1e-200, 1e160, 1e300, 1e-310, 0.0])
-    values = np.array([draw.gauss(0, 1) for _ in range(rows)]) * scale
+    with np.errstate(over="ignore"):
+        values = np.array([draw.gauss(0, 1) for _ in range(rows)]) * scale
     for row in range(rows):
         if draw.random() < 0.1:
             values[row] = np.nan
@@ -94,7 +95,8 @@ def odd_table(draw):
         return frame.to_dict("records")
     values = np.array([[draw.gauss(0, 1) for _ in range(3)] for _ in range(rows)]).reshape(rows, 3)
     if kind == "array":
-        return values * draw.choice([1.0, 1e300, 1e-300])
+        with np.errstate(over="ignore"):
+            return values * draw.choice([1.0, 1e300, 1e-300])
     if kind == "matrix":
         return np.array([[draw.choice([1, 2.5, "x", None]) for _ in range(2)] for _ in range(rows)], dtype=object)
     if kind == "sparse":

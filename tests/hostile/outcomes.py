@@ -8,8 +8,9 @@ import pandas as pd
 
 from hostile.making import links_of
 from keyless.errors import InputError
-from keyless.runs.outputs import _csv, _pandas, typed, with_ids, write_parquet
-from keyless.tables import Reading, read_table
+from keyless.runs.dialect import text_of, typed, write_table
+from keyless.runs.outputs import _pandas, with_ids, write_parquet
+from keyless.tables import Dialect, Reading, read_table
 
 
 class BrokenPromiseError(AssertionError):
@@ -47,7 +48,8 @@ def written(links, folder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         joined = with_ids(_pandas(links.joined()), ids)
-        _csv(joined, folder / "joined.csv", safely=False)
+        write_table(joined, folder / "joined.csv", Dialect(), tables=links.tables, raw_cells=True)
+        text_of(joined, Dialect(), tables=links.tables).encode()
         write_parquet(typed(joined, links.tables), folder / "joined.parquet")
         for table in links.tables:
             links.filled[table.name]

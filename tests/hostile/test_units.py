@@ -12,6 +12,7 @@ from keyless.metrics import relative_error, rmse
 from keyless.model.scales import choose_scale
 from keyless.report import render
 from keyless.tables.cells import written_numbers
+from keyless.tables.numbers import NumberStyle
 
 FACTORS = [1e160, 1e-200, 1e300, 1e-300]
 PARTS = ("objective_", "singular_values_", "column_factors_", "row_factors_", "column_offsets_", "penalty_")
@@ -120,7 +121,7 @@ def test_scales_never_return_what_is_not_finite(kind):
 
 
 def test_huge_numbers_are_written_as_numbers():
-    assert written_numbers(np.array([1.5e308]), decimals=3, decimal=".", width=0) == [f"{1.5e308:.3f}"]
+    assert written_numbers(np.array([1.5e308]), decimals=3, style=NumberStyle(), width=0) == [f"{1.5e308:.3f}"]
 
 
 def test_files_of_huge_numbers_are_linked_filled_and_reported(tmp_path, ordinary):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["fill"]
 
+OutFormat: TypeAlias = Literal["same", "csv", "tsv", "xlsx"]
+
 
 @app.command(help_epilogue="Example: `keyless fill ratings.csv --out filled.csv`")
 def fill(
@@ -31,7 +33,8 @@ def fill(
     rank: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     penalty: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
     seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
-    spreadsheet_safe: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    out_format: OutFormat = "same",
+    raw_cells: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     reading: ReadingOptions | None = None,
 ) -> None:
     """Fill the missing entries of one table with Soft-Impute.
@@ -41,35 +44,48 @@ def fill(
 
     Args:
         table: A table file.
-        out: File for the filled table, .csv or .parquet; CSV on stdout unless given.
+        out: File for the filled table: .csv, .tsv, .xlsx or .parquet; text on stdout unless given.
         rank: The largest rank allowed; chosen unless given.
         penalty: Weight of the nuclear norm, for columns of variance 1; chosen unless given.
         seed: Draws the held-out entries.
-        spreadsheet_safe: Put a `'` before text cells that a spreadsheet would run as a formula.
+        out_format: `same` is separator, decimal mark and encoding of the table given; or plain CSV or TSV with points
+            and UTF-8; or .xlsx, as the name of the file must say, too.
+        raw_cells: Write text as it is. Otherwise a `'` goes before text that a spreadsheet would run as a formula.
         reading: How the file becomes a table.
     """
     from keyless import runs
+    from keyless.tables import source_file
 
     check_files([table], least=1)
     if out is not None:
-        if out.suffix.lower() not in (".csv", ".parquet"):
-            raise InputError(f"--out: must end in .csv or .parquet; found {out}.")
-        check_out(out, [table])
+        _check_ending(out, out_format)
+        check_out(out, [source_file(table)])
         runs.check_file(out)
     (read,) = open_tables([table], reading or ReadingOptions())
     for note in read.notes:
         say(f"warning: {note}")
     filled = _frame(read, _filled(read, rank=rank, penalty=penalty, seed=seed))
-    if spreadsheet_safe:
-        filled = runs.spreadsheet_safe_frame(filled)
+    dialect = runs.dialect_of(read, out_format)
+    if out is not None:
+        dialect = runs.for_ending(dialect, out.suffix.lower())
     if out is None:
-        write_out(filled.to_csv(index=False, lineterminator="\n"), data=True)
-    elif out.suffix.lower() == ".csv":
-        runs.write_file(out, lambda path: filled.to_csv(path, index=False, lineterminator="\n"))
-    else:
+        write_out(runs.text_of(filled, dialect, tables=[read], raw_cells=raw_cells), data=True)
+    elif out.suffix.lower() == ".parquet":
         runs.write_file(out, lambda path: runs.write_parquet(runs.typed(filled, [read]), path))
+    else:
+        runs.write_file(out, lambda path: runs.write_table(filled, path, dialect, tables=[read], raw_cells=raw_cells))
     gaps = int((~read.block.mask).sum())
     say(f"filled {gaps} of {read.block.mask.size} entries of {len(read.columns)} columns.")
+
+
+def _check_ending(out: Path, out_format: OutFormat) -> None:
+    from keyless import runs
+
+    endings = (".csv", ".tsv", ".xlsx", ".parquet") if out_format == "same" else (f".{out_format}",)
+    if out.suffix.lower() not in endings:
+        raise InputError(f"--out: must end in {' or '.join(endings)}; found {out}.")
+    if out.suffix.lower() == ".xlsx":
+        runs.check_format("xlsx")
 
 
 def _filled(table: Table, *, rank: int | None, penalty: float | None, seed: int) -> np.ndarray[Any, np.dtype[Any]]:

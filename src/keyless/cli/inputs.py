@@ -37,11 +37,13 @@ def check_files(paths: Sequence[Path], *, least: int = 2) -> tuple[Fingerprint, 
         least: how many there must be.
     """
     from keyless.runs import fingerprint
+    from keyless.tables import place_of
 
     if len(paths) < least:
         wanted = "at least two table files" if least > 1 else "a table file"
         raise InputError(f"tables: must be {wanted}; found {len(paths)}. Example: keyless link clinic.csv lab.csv")
-    files = [path for path in paths if path != STDIN]
+    places = [place_of(path) for path in paths if path != STDIN]
+    files = [place.path for place in places]
     for path in files:
         if str(path).startswith("-") and not path.exists():
             raise InputError(f"{path}: must be an option or a table file; there is none of that name. See --help.")
@@ -56,14 +58,15 @@ def check_files(paths: Sequence[Path], *, least: int = 2) -> tuple[Fingerprint, 
             str(path).encode()
         except UnicodeEncodeError:
             raise InputError(f"{path!r}: must have a name that is text in UTF-8. Rename it.") from None
-    for one, two in combinations(files, 2):
-        if one.samefile(two):
-            raise InputError(f"{two}: must be another table than {one}; it is the same file, given twice.")
+    for one, two in combinations(places, 2):
+        if one.path.samefile(two.path) and one.part == two.part:
+            raise InputError(f"{two.path}: must be another table than {one.path}; it is the same file, given twice.")
     found = tuple(fingerprint(path) for path in files)
-    for (one, first), (two, second) in combinations(zip(files, found, strict=True), 2):
-        if first.same_content(second):
+    for (one, first), (two, second) in combinations(zip(places, found, strict=True), 2):
+        # Two sheets or tables of one file are two tables.
+        if first.same_content(second) and one.part == two.part:
             raise InputError(
-                f"{two}: must be another table than {one}; the two files hold exactly the same. "
+                f"{two.path}: must be another table than {one.path}; the two files hold exactly the same. "
                 "There is nothing to link: row i belongs to row i."
             )
     return found
@@ -144,31 +147,49 @@ def reading_of(options: ReadingOptions) -> Any:
         drop=options.drop,
         as_number=options.as_number,
         as_category=options.as_category,
-        decimal=options.decimal,
-        encoding=options.encoding,
+        decimal=_by_table(options.decimal),
+        encoding=_by_table(options.encoding),
+        skip=_counts(options.skip, option="--skip"),
+        header=_counts(options.header, option="--header"),
+        footer=_counts(options.footer, option="--footer"),
+        door="command line",
     )
 
 
-def read_pairs(path: Path | None, tables: Sequence[Table], *, option: str) -> dict[str, list[tuple[Any, Any]]] | None:
-    """Read pairs of ids from a CSV file with columns reference_id, row_id and, for several tables, table.
+def _by_table(given: Sequence[str]) -> dict[str, str] | None:
+    """Return what is given as `VALUE` for all tables, under the empty name, or as `TABLE:VALUE` for one."""
+    return {table: value for table, _, value in (entry.rpartition(":") for entry in given)} or None
 
-    Ids are compared as text, exactly as they stand in the files.
+
+def _counts(given: Sequence[str], *, option: str) -> dict[str, int] | None:
+    texts = _by_table(given) or {}
+    for text in texts.values():
+        if not text.isdecimal():
+            raise InputError(f"{option}: must be a whole number of at least 0, or TABLE:NUMBER; found {text!r}.")
+    return {table: int(text) for table, text in texts.items()} or None
+
+
+def read_pairs(path: Path | None, tables: Sequence[Table], *, option: str) -> dict[str, list[tuple[Any, Any]]] | None:
+    """Read pairs of ids from a file with columns reference_id, row_id and, for several tables, table.
+
+    Ids are compared as text, exactly as they stand in the files; a `'` that keeps a spreadsheet from running one is
+    passed over.
 
     Args:
         path: the file; None reads nothing.
         tables: the tables, the reference first.
         option: how the command line calls it.
     """
-    import pandas as pd
+    from keyless.tables import Reading, read_cells, source_file
 
     if path is None:
         return None
-    if not path.is_file():
-        raise InputError(f"{option}: must be a CSV file; there is no {path}.")
+    if not source_file(path).is_file():
+        raise InputError(f"{option}: must be a table file of pairs; there is no {path}.")
     try:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"{option}: {path} must be a CSV file of pairs; it cannot be read ({error}).") from error
+        frame = read_cells(path, Reading(door="command line"))
+    except InputError as error:
+        raise InputError(f"{option}: {error}") from error
     several = len(tables) > 2
     wanted = {"reference_id", "row_id", *(["table"] if several else [])}
     if not wanted <= set(frame.columns):
@@ -184,14 +205,18 @@ def read_pairs(path: Path | None, tables: Sequence[Table], *, option: str) -> di
         zip(frame["reference_id"], names, frame["row_id"], strict=True), start=2
     ):
         where = f"{option}: {path}, line {line}"
+        name = name if name in pairs else name.removeprefix("'")  # noqa: PLW2901
         if name not in pairs:
             raise InputError(f"{where}: must name one of {', '.join(map(repr, pairs))}; found {name!r}.")
         if not right:
             continue  # a line of matches.csv about a row without a partner
+        ids = []
         for label, known, table in ((left, reference, tables[0].name), (right, by_name[name], name)):
-            if label not in known:
+            own = label if label in known else label.removeprefix("'")
+            if own not in known:
                 raise InputError(f"{where}: must name rows that exist; {table} has no row {label!r}.")
-        pairs[name].append((reference[left], by_name[name][right]))
+            ids.append(known[own])
+        pairs[name].append((ids[0], ids[1]))
     return pairs
 
 
@@ -258,7 +283,6 @@ def linking_options(linking: LinkingOptions, tables: Sequence[Table]) -> dict[st
         "scales": linking.scales,
         "rank": linking.rank,
         "method": linking.method,
-        "refiner": linking.refiner,
         "null_searches": linking.null_searches,
         "random_state": linking.seed,
         "n_jobs": linking.jobs,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -31,6 +32,7 @@ from keyless.errors import InputError, KeylessError
 if TYPE_CHECKING:
     from keyless.links import Links
     from keyless.runs import Unfinished
+    from keyless.tables import Table
 
 __all__ = ["Linked", "link", "run_link"]
 
@@ -47,7 +49,8 @@ def link(
     out: Path | None = None,
     report: Path | None = None,
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    spreadsheet_safe: Annotated[bool, Parameter(show_default=False)] = False,
+    out_format: Literal["same", "csv", "tsv", "xlsx"] = "same",
+    raw_cells: Annotated[bool, Parameter(show_default=False)] = False,
     resume: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     config: Path | None = None,
     reading: ReadingOptions | None = None,
@@ -61,18 +64,21 @@ def link(
     unlinkable. Ctrl-C ends the search and saves the best so far (exit code 130).
 
     Args:
-        tables: Two or more table files about the same things: CSV, TSV or Parquet, also compressed; `-` is standard
-            input.
+        tables: Two or more table files about the same things: CSV, TSV or Parquet, also compressed, .xlsx, .ods,
+            .h5ad; `book.xlsx::sheet` and `file.db::table` (SQLite, DuckDB) name what is inside; `-` is standard input.
         out: Folder for the results: a new one, an empty one, or an earlier run, which is replaced.
         report: Also write the report to this HTML file.
         json: Print the verdict as JSON; without `--out` the matches, too.
-        spreadsheet_safe: Put a `'` before text cells that a spreadsheet would run as a formula.
+        out_format: Format of the tables written: separator, decimal mark and encoding of the table given (.xlsx for a
+            spreadsheet), plain CSV or TSV with points and UTF-8, or .xlsx.
+        raw_cells: Write text as it is. Otherwise a `'` goes before text that a spreadsheet would run as a formula.
         resume: Continue a killed run from its last finished stage.
         config: TOML file of options; those given on the command line win. Each run writes its own as config.toml.
         reading: How files become tables.
         linking: What is known of the rows, and what the search may spend.
     """
     from keyless import runs
+    from keyless.tables import place_of, source_file
 
     reading, linking = reading or ReadingOptions(), linking or LinkingOptions()
     del config  # its options are already in the others
@@ -81,10 +87,13 @@ def link(
         raise InputError("--resume: must come with --out, the folder of the run to continue.")
     if resume and STDIN in tables:
         raise InputError("--resume: must not come with standard input (-), which cannot be read again.")
+    runs.check_format(out_format)
     inputs = check_files(tables)
-    given = [*tables, *(path for path in (linking.known_pairs, linking.forbid) if path is not None)]
+    given = [*map(source_file, tables), *(path for path in (linking.known_pairs, linking.forbid) if path is not None)]
     _check_places(out, report, given)
-    options = configuration(tables, reading, linking, out=out, report=report, spreadsheet_safe=spreadsheet_safe)
+    options = configuration(
+        tables, reading, linking, out=out, report=report, out_format=out_format, raw_cells=raw_cells
+    )
     text = runs.to_toml(options, title="What `keyless link` was run with; `keyless link --config` reads it.")
     command = command_line(options)
     files = [*inputs, *(runs.fingerprint(path) for path in given[len(tables) :] if path.is_file())]
@@ -92,7 +101,7 @@ def link(
         unfinished = None
         if out is not None:
             relevant = {name: value for name, value in options.items() if name not in _NO_BEARING}
-            relevant["tables"] = [path.name for path in tables]
+            relevant["tables"] = [place_of(path).where for path in tables]
             unfinished = stack.enter_context(
                 runs.open_unfinished(out, configuration=text, options=relevant, inputs=files, resume=resume)
             )
@@ -102,7 +111,7 @@ def link(
         watch = stack.enter_context(watched())
         links = None if unfinished is None else unfinished.kept()
         if links is None:
-            links = _searched(tables, reading, linking, watch, unfinished)
+            links = _searched(tables, reading, linking, watch, unfinished, check=partial(runs.check_format, out_format))
             for path, known in zip((path for path in given if path.is_file()), files, strict=True):
                 runs.check_unchanged(path, known)
         done = Linked(links, warnings_about(links.tables), watch.interrupted)
@@ -112,7 +121,7 @@ def link(
             try:
                 runs.write_run(
                     links, out, configuration=text, command=command, inputs=files, timings=watch.stages.timings,
-                    warnings=done.warnings, spreadsheet_safe=spreadsheet_safe,
+                    warnings=done.warnings, out_format=out_format, raw_cells=raw_cells,
                 )  # fmt: skip
             except Exception:
                 if not unfinished.empty:
@@ -123,7 +132,9 @@ def link(
         if report is not None:
             runs.write_report(links, report, command=command)
         can_resume = done.interrupted and unfinished is not None and not unfinished.empty
-    _tell(done, out=out, as_json=json, spreadsheet_safe=spreadsheet_safe)
+    _tell(
+        done, out=out, as_json=json, text=lambda: runs.matches_text(links, out_format=out_format, raw_cells=raw_cells)
+    )
     if can_resume:
         say(_GOES_ON)
     return INTERRUPTED if done.interrupted else exit_code(links)
@@ -151,6 +162,7 @@ def run_link(
     watch: Watch,
     *,
     checkpoint: Path | None = None,
+    check: Callable[[Sequence[Table]], None] | None = None,
 ) -> Links:
     """Read tables and link them.
 
@@ -160,10 +172,13 @@ def run_link(
         linking: what is known of the rows, and what the search may spend.
         watch: shows progress, and says when to stop.
         checkpoint: folder in which the engine keeps finished stages.
+        check: called with the tables before they are linked, to refuse them.
     """
     from keyless.linker import link as linked
 
     read = open_tables(tables, reading, reference=linking.reference)
+    if check is not None:
+        check(read)
     options = linking_options(linking, read)
     watch.stages.spent("reading")
     links = linked({table.name: table for table in read}, callback=watch, checkpoint=checkpoint, **options)
@@ -187,11 +202,13 @@ def _searched(
     linking: LinkingOptions,
     watch: Watch,
     unfinished: Unfinished | None,
+    *,
+    check: Callable[[Sequence[Table]], None],
 ) -> Links:
     """Link the tables; where stages of an earlier run were taken up and do not fit, say how to go on without them."""
     checkpoint = None if unfinished is None else unfinished.checkpoint
     try:
-        return run_link(tables, reading, linking, watch, checkpoint=checkpoint)
+        return run_link(tables, reading, linking, watch, checkpoint=checkpoint, check=check)
     except Exception as error:
         told = isinstance(error, KeylessError | OSError | MemoryError) or os.environ.get("KEYLESS_DEBUG")
         if told or unfinished is None or not unfinished.resumed:
@@ -216,11 +233,16 @@ def _not_all_lost(unfinished: Unfinished) -> Iterator[None]:
 def _tell_resumed(unfinished: Unfinished, *, resume: bool) -> None:
     if unfinished.resumed:
         say("continuing the unfinished run.")
+    elif unfinished.could_resume:
+        say(
+            f"an earlier run was not finished, and {unfinished.folder.name} has its finished stages; --resume "
+            "continues it. This run starts from the beginning; the earlier stages are kept until it has finished one."
+        )
     elif resume:
         say("there is no unfinished run to resume; starting from the beginning.")
 
 
-def _tell(done: Linked, *, out: Path | None, as_json: bool, spreadsheet_safe: bool) -> None:
+def _tell(done: Linked, *, out: Path | None, as_json: bool, text: Callable[[], str]) -> None:
     from keyless import runs
 
     for warning in done.warnings:
@@ -235,7 +257,7 @@ def _tell(done: Linked, *, out: Path | None, as_json: bool, spreadsheet_safe: bo
             more["out"] = str(out)
         print_json(verdicts(done.links) | more)
     elif out is None:
-        write_out(runs.matches_text(done.links, spreadsheet_safe=spreadsheet_safe), data=True)
+        write_out(text(), data=True)
     if done.interrupted:
         where = "went to stdout" if out is None else f"is in {out}"
         say(f"interrupted; the best so far {where}.")

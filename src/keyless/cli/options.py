@@ -23,7 +23,6 @@ __all__ = [
     "LinkingOptions",
     "Method",
     "ReadingOptions",
-    "Refiner",
     "Scales",
     "Several",
     "TableFiles",
@@ -35,13 +34,12 @@ __all__ = [
 ]
 
 Method: TypeAlias = Literal["auto", "joint", "pairs", "landmarks"]
-Refiner: TypeAlias = Literal["likelihood", "m3o"]
 Scales: TypeAlias = Literal["auto", "identity", "log", "sqrt", "rank"]
 _REPEATED = Parameter(negative=(), allow_leading_hyphen=True, show_default=False, consume_multiple=False)
 Several: TypeAlias = Annotated[tuple[str, ...], _REPEATED]
 """An option that may be given several times, also with text that begins with a hyphen."""
 
-OUTPUT = ("out", "report", "spreadsheet-safe")
+OUTPUT = ("out", "report", "out-format", "raw-cells")
 """Options of `link` about where results go and how they look there."""
 
 TableFiles: TypeAlias = Annotated[
@@ -57,13 +55,20 @@ class ReadingOptions:
 
     Args:
         id: Column that names the rows, as `COLUMN` or `TABLE:COLUMN`; recognised unless given. Repeatable.
-        missing: Text that means a missing entry, beside empty cells and the usual ones (NA, NaN, null). Repeatable.
+        missing: Text that means a missing entry, beside empty cells and the usual ones (NA, NaN, null, n/a, k.A., and
+            dashes among numbers). Repeatable.
         drop: Column to leave out, as `COLUMN` or `TABLE:COLUMN`. Repeatable.
         as_number: Column to use as numbers, whatever it looks like. Repeatable.
         as_category: Column to use as categories, whatever it looks like. Repeatable.
         long: Files have one line per entry: row, column, value.
-        decimal: Decimal mark of numbers in text files, `.` or `,`.
-        encoding: Encoding of text files; UTF-8, or latin-1 where it is not, unless given.
+        decimal: Decimal mark of numbers in text, `.` or `,`, as `MARK` or `TABLE:MARK`, where a column can be read with
+            either (`12,650`). Repeatable.
+        encoding: Encoding of text files, as `NAME` or `TABLE:NAME`; UTF-8, or cp1252 or latin-1 where it is not, unless
+            given. Repeatable.
+        skip: How many lines stand above the column names, as `NUMBER` or `TABLE:NUMBER`; recognised unless given.
+            Repeatable.
+        header: How many lines the column names take, likewise; 0 where there are none.
+        footer: How many lines below the last row are no rows, such as totals and notes, likewise.
     """
 
     id: Several = ()
@@ -72,8 +77,11 @@ class ReadingOptions:
     as_number: Several = ()
     as_category: Several = ()
     long: Annotated[bool, Parameter(show_default=False)] = False
-    decimal: Literal[".", ","] = "."
-    encoding: str | None = None
+    decimal: Several = ()
+    encoding: Several = ()
+    skip: Several = ()
+    header: Several = ()
+    footer: Several = ()
 
 
 @Parameter(name="*", group="Linking")
@@ -94,7 +102,6 @@ class LinkingOptions:
         scales: Scale of all columns of numbers; chosen for each column unless given.
         rank: How many factors the tables have at most; found from the data unless given.
         method: One joint model, table by table, by landmark rows (as from 5,000 rows on), or whichever convinces.
-        refiner: `m3o` lets the paper's algorithm go on from what was found; every row then has a partner.
         null_searches: How often the link is destroyed and searched for, to know what chance reaches; three times, of
             large tables once, unless given.
         seed: The same seed gives the same answer.
@@ -113,7 +120,6 @@ class LinkingOptions:
     scales: Scales = "auto"
     rank: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
     method: Method = "auto"
-    refiner: Refiner = "likelihood"
     null_searches: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
     seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     jobs: Annotated[int, Parameter(validator=Number(gte=1))] = 1
@@ -200,7 +206,7 @@ def command_line(options: Mapping[str, Any]) -> str:
         >>> command_line({"tables": ["clinic.csv", "my lab.csv"], "within": ["site"], "strangers": False, "seed": 0})
         "keyless link clinic.csv 'my lab.csv' --within=site --no-strangers"
     """
-    usual = configuration((), ReadingOptions(), LinkingOptions())
+    usual = configuration((), ReadingOptions(), LinkingOptions(), out_format="same")
     words = ["keyless", "link", *options["tables"]]
     for name, value in options.items():
         if name == "tables" or value is None or value == usual.get(name, False):

@@ -15,7 +15,7 @@ from keyless.errors import InputError, KeylessError
 __all__ = ["reproduce"]
 
 
-@app.command(help_epilogue="Example: `keyless reproduce table1 --quick`")
+@app.command(help_epilogue="Example: `keyless reproduce sinkhorn --quick`")
 def reproduce(
     name: str | None = None,
     *,

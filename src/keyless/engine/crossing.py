@@ -37,6 +37,9 @@ _FEWEST_PAIRS = 120
 FAR_ABOVE = 1.0
 """Nats above chance from which a link need not be found again: strangers were seen to reach 0.4."""
 
+_CLEAR = 0.7
+"""Nats above chance from which a link is believed; strangers were seen to reach 0.4 on real tables."""
+
 _NO_BETTER = 0.2
 """Nats above chance below which a link that is not found again is given up."""
 
@@ -57,12 +60,16 @@ class Crossing:
         again: share of the found pairs that a search from nothing finds again in half of the rows; None where that was
             not tried, because the comparison was clear without it or rows were too few.
         halved: whether halves of the matched rows were compared; otherwise factors were shuffled.
+        clear: nats above chance from which a link is believed.
+        by_groups: whether chance was told by exchanged groups.
     """
 
     same: float
     chance: float
     again: float | None = None
     halved: bool = True
+    clear: float = _CLEAR
+    by_groups: bool = False
 
     @property
     def excess(self) -> float:

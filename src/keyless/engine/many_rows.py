@@ -1,7 +1,8 @@
-"""Link two tables of many rows: a map from the rows farthest out, then all rows among their likeliest partners.
+"""Link two tables of many rows: a map from some rows or from groups, then all rows among few likely partners.
 
-A map has few numbers, and a thousand rows are enough to find it. Under a map, the partner of a row is near it in the
-space of canonical directions, each stretched by how much it tells; so only the nearest rows are looked at.
+A map has few numbers, and a thousand rows or some dozen groups are enough to find it. Under a map, the partner of a row
+is near it in the space of canonical directions, each stretched by how much it tells; so only the nearest rows are
+looked at, or those of its group.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from scipy import sparse
 from keyless.assignment import best_matching
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.forms import Form
+from keyless.engine.groups import FEWEST_GROUPS, exchanged, group_map, shared_groups, sharpened_by
+from keyless.engine.listed import ListedRows, listed_sharpness, mutual_first_choices
 from keyless.engine.pair import STATED, PairLink, holds_the_same_rows, matched, status_at
-from keyless.engine.refine import Matching, Refinement
-from keyless.engine.search import Search, outermost
+from keyless.engine.search import Search, Start, outermost
 from keyless.engine.side import Side
-from keyless.maps.canonical import CanonicalModel, CrossFit
+from keyless.maps.canonical import CrossFit
 from keyless.model.factors import Factors
 from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
-from keyless.pairs.neighbours import nearest
-from keyless.pairs.posterior import FIRST_SHARE, largest, pair_places, posterior, scaled
+from keyless.pairs.posterior import GAMMA_IN_GROUPS, Posterior, pair_places, posterior, prior_log_odds
 from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, is_late
 
-__all__ = ["link_many_rows"]
+__all__ = ["link_many_rows", "tells_by_groups"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -37,75 +38,43 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 _SPACES = 2
 """Spaces in which first couplings of the rows farthest out are sought: of a thousand rows each takes seconds."""
 
-_NEAREST = 24
-"""Nearest rows of the other table that are looked at, for each row of either table."""
-
 _FORMS: tuple[tuple[ScaleName, int], ...] = (("auto", 40), ("identity", 40), ("identity", 64), ("rank", 40))
 """Scales and most factors that are tried."""
 
 _ROUNDS = 6
 """Rounds of matching and fitting under each of the two forms: the one of the search, and the chosen one."""
 
+_MOST_LISTED = 50_000_000
+"""Pairs of rows of the same group up to which all of them are listed, in about a gigabyte."""
 
-@dataclass
-class _Rows:
-    """All rows of two tables under one form."""
+_LEAST_EXCESS = 0.15
+"""Nats by which partners must stand out more than in other groups, beside what a map of many numbers gains by itself:
+strangers of the same groups were seen to reach 0.03."""
 
-    scales: ScaleName
-    left: Factors
-    right: Factors
-    limits: Limits
+_CERTAIN = 100.0
+"""Nats that a match is worth by itself where every row has a partner: more than any row may lose by it."""
 
-    def __post_init__(self) -> None:
-        # Which pairs may be matched is asked of listed pairs only; the fit does not need to know.
-        self.refinement = Refinement(self.left.compact, self.right.compact, limits=Limits(self.limits.shape))
 
-    def listed(self, model: CanonicalModel) -> sparse.csr_array:
-        """Return the pairs of rows that are near each other under a map, as a pattern."""
-        rho = model.correlations
-        stretch = np.sqrt(rho / (1 - rho**2)).astype(np.float32)
-        left = model.left(self.left.compact) * stretch
-        right = model.right(self.right.compact) * stretch
-        forth, back = nearest(right, left, _NEAREST).points, nearest(left, right, _NEAREST).points
-        rows = np.concatenate([np.repeat(np.arange(len(left)), forth.shape[1]), back.ravel()])
-        columns = np.concatenate([forth.ravel(), np.repeat(np.arange(len(right)), back.shape[1])])
-        there = (rows >= 0) & (columns >= 0)
-        there[there] = self.limits.permits(rows[there], columns[there])
-        pattern = sparse.csr_array((np.ones(int(there.sum())), (rows[there], columns[there])), shape=self.limits.shape)
-        pattern.sum_duplicates()
-        return pattern
+@dataclass(frozen=True)
+class _Proposal:
+    """A map to begin with.
 
-    def matched(self, models: Sequence[CanonicalModel], whole: CanonicalModel, common: float) -> tuple[Any, Any, float]:
-        """Return log-likelihood ratios of listed pairs, their rough probabilities, and how many pairs there are."""
-        ratios = self.listed(whole)
-        rows, columns = pair_places(ratios)
-        fold = self.refinement.folds[rows]
-        for k, model in enumerate(models):
-            own = fold == k
-            ratios.data[own] = model.pair_log_ratios(self.left.compact[rows[own]], self.right.compact[columns[own]])
-        coupling, common = scaled(ratios, common)
-        return ratios, coupling, common
+    Attributes:
+        fit: the map.
+        starts: how it came to be.
+        agreement: how many candidates agreed on it.
+        chance: comparisons with chance that show that there is nothing to find; empty: there may be something.
+    """
 
-    def run(self, fit: CrossFit, common: float, *, rounds: int, deadline: Deadline | None) -> Matching:
-        """Match and fit in turn, and return the matching in which partners stand out most."""
-        best: Matching | None = None
-        models: Sequence[CanonicalModel] = fit.models
-        if len(models) != len(self.refinement.members):
-            models = [fit.whole] * len(self.refinement.members)
-        for done in range(1, rounds + 1):
-            ratios, coupling, common = self.matched(models, fit.whole, common)
-            score = _identification(ratios, coupling)
-            found = Matching(fit, self.refinement.folds, coupling, common, ratios, score, done)
-            # The first map has been fitted to some of the rows it judges here.
-            if best is None or best.rounds == 1 or found.strength > best.strength:
-                best = found
-            if is_late(deadline) or common < 2:
-                break
-            fit = self.refinement.fitted(coupling)
-            models = fit.models
-        if best is None:
-            raise RuntimeError("no round was made")
-        return best
+    fit: CrossFit
+    starts: tuple[Start, ...]
+    agreement: int = 1
+    chance: tuple[Crossing, ...] = ()
+
+
+def tells_by_groups(limits: Limits) -> bool:
+    """Tell whether rows match inside groups that are many enough to give the map, and small enough to list."""
+    return len(shared_groups(limits)) >= FEWEST_GROUPS and int(limits.choices.sum()) <= _MOST_LISTED
 
 
 def link_many_rows(
@@ -113,6 +82,7 @@ def link_many_rows(
     right: Side,
     *,
     limits: Limits | None = None,
+    every_row: bool | None = None,
     repeats: int = 1,
     seed: int = 0,
     deadline: Deadline | None = None,
@@ -126,6 +96,7 @@ def link_many_rows(
         left: the left table.
         right: the right table.
         limits: which pairs may be matched, rows in the caller's order; None: all.
+        every_row: whether every row of the smaller table has a partner; None: decided from the data.
         repeats: how often the link is compared with chance at the most.
         seed: of all random numbers.
         deadline: when the best so far is returned.
@@ -133,46 +104,37 @@ def link_many_rows(
     """
     limits = Limits((len(left), len(right))) if limits is None else limits
     own = limits.reordered(left.order, right.order)
+    by_groups = tells_by_groups(own)
+    common = float(min(own.shape)) if every_row else None
+    if by_groups and every_row is None:
+        common = own.common_by_groups()
+    everybody = common is not None and common >= min(own.shape)
     with one_thread():
-        factors = left.factors(), right.factors()
-        chosen = [outermost(side) for side in factors]
-        some = [
-            Factors(side.scores[rows], side.strengths, side.signal_rank)
-            for side, rows in zip(factors, chosen, strict=True)
-        ]
-        among = _among(own, chosen)
-        search = Search(some[0], some[1], among, spaces=_SPACES, deadline=deadline, callback=callback)
-        found = search.run()
-        early: list[Crossing] = []
-        if not search.convincing:
-            # There may be nothing to find: then all rows are not worth their time.
-            sample = Form(left.scales, some[0], some[1], found)
-            matches = matched(found.ratios, None)[0]
-            early = crossings(sample, matches, limits=Limits(among.shape), repeats=1, seed=seed, deadline=deadline)
-        hopeless = bool(early) and early[0].hopeless
-        form = _all_rows(left, right, own, found.fit, deadline, brief=hopeless)
-        ratios = form.matching.ratios
-        chances = posterior(ratios)
-        gains = ratios.copy()
-        gains.data = ratios.data + chances.odds
-        permutation = best_matching(gains).permutation
-        rows = np.arange(len(permutation))
-        stated = np.asarray(chances.pairs[rows, np.maximum(permutation, 0)]).ravel()
-        if not holds_the_same_rows(chances):
-            permutation = np.where((permutation >= 0) & (stated >= STATED), permutation, -1)
-        compared = (
-            early
-            if hopeless
-            else crossings(
+        if by_groups:
+            fit = group_map(left.factors(), right.factors(), own)
+            proposal = _Proposal(fit, (Start("means of groups", fit.information),))
+        else:
+            proposal = _from_outermost(left, right, own, seed=seed, deadline=deadline, callback=callback)
+        hopeless = bool(proposal.chance)
+        form = _all_rows(left, right, own, proposal.fit, deadline, common=common, brief=hopeless)
+        ratios, compared = form.matching.ratios, proposal.chance
+        if by_groups:
+            ratios, compared = _beside_other_groups(form, own, common, deadline=deadline, callback=callback)
+        permutation, chances = _matched(ratios, common, by_groups=by_groups)
+        if not by_groups and not hopeless:
+            anywhere = Limits(own.shape)
+            halves = crossings(
                 form,
                 permutation,
-                limits=Limits(own.shape),
+                limits=anywhere,
                 repeats=repeats,
                 seed=seed,
                 deadline=deadline,
                 callback=callback,
             )
-        )
+            compared = tuple(halves)
+    rows = np.arange(len(permutation))
+    stated = np.asarray(chances.pairs[rows, np.maximum(permutation, 0)]).ravel()
     probability = np.where(permutation >= 0, stated, chances.alone())
     back = [np.argsort(side.order) for side in (left, right)]
     return PairLink(
@@ -180,41 +142,127 @@ def link_many_rows(
         probability=np.clip(probability, 0.0, 1.0)[back[0]],
         pairs=sparse.csr_array(chances.pairs[back[0]][:, back[1]]),
         ratios=sparse.csr_array(ratios[back[0]][:, back[1]]),
-        every_row=False,
+        every_row=everybody,
         form=form,
-        crossings=tuple(compared),
-        agreement=search.agreement,
-        sharpness=_sharpness(ratios, permutation),
+        crossings=compared,
+        agreement=proposal.agreement,
+        sharpness=listed_sharpness(ratios, permutation),
         status=status_at(deadline),
-        starts=tuple(search.tried),
+        starts=proposal.starts,
         orders=(left.order, right.order),
     )
 
 
+def _from_outermost(
+    left: Side, right: Side, limits: Limits, *, seed: int, deadline: Deadline | None, callback: Callback | None
+) -> _Proposal:
+    """Search the rows farthest out; where that finds next to nothing, say whether there is anything to find."""
+    factors = left.factors(), right.factors()
+    chosen = [outermost(side) for side in factors]
+    some = [
+        Factors(side.scores[rows], side.strengths, side.signal_rank) for side, rows in zip(factors, chosen, strict=True)
+    ]
+    among = _among(limits, chosen)
+    search = Search(some[0], some[1], among, spaces=_SPACES, deadline=deadline, callback=callback)
+    found = search.run()
+    early: list[Crossing] = []
+    if not search.convincing:
+        # There may be nothing to find: then all rows are not worth their time.
+        sample = Form(left.scales, some[0], some[1], found)
+        matches = matched(found.ratios, None)[0]
+        early = crossings(sample, matches, limits=Limits(among.shape), repeats=1, seed=seed, deadline=deadline)
+    hopeless = bool(early) and early[0].hopeless
+    return _Proposal(found.fit, tuple(search.tried), search.agreement, tuple(early) if hopeless else ())
+
+
+def _matched(ratios: sparse.csr_array, common: float | None, *, by_groups: bool) -> tuple[IntArray, Posterior]:
+    """Return the match of each row, and the probabilities of listed pairs."""
+    everybody = common is not None and common >= min(ratios.shape)
+    # Rows that may be alone seldom exchange their partners.
+    rest = {"gamma": GAMMA_IN_GROUPS} if by_groups and everybody else {}
+    chances = posterior(ratios, every_row=everybody, common=common, **rest)
+    gains = ratios.copy()
+    gains.data = ratios.data + (_CERTAIN if everybody else chances.odds)
+    permutation = best_matching(gains).permutation
+    if everybody or (common is None and holds_the_same_rows(chances)):
+        return permutation, chances
+    rows = np.arange(len(permutation))
+    stated = np.asarray(chances.pairs[rows, np.maximum(permutation, 0)]).ravel()
+    return np.where((permutation >= 0) & (stated >= STATED), permutation, -1), chances
+
+
 def _all_rows(
-    left: Side, right: Side, limits: Limits, fit: CrossFit, deadline: Deadline | None, *, brief: bool
+    left: Side,
+    right: Side,
+    limits: Limits,
+    fit: CrossFit,
+    deadline: Deadline | None,
+    *,
+    common: float | None,
+    brief: bool,
 ) -> Form:
-    """Match all rows by a map of some, and choose the form in which partners stand out most; briefly, only match."""
-    rows = _Rows(left.scales, left.factors(), right.factors(), limits)
-    common = FIRST_SHARE * min(limits.shape)
-    first = rows.run(fit, common, rounds=1 if brief else _ROUNDS, deadline=deadline)
+    """Match all rows by a map, and choose the form under which most of them stand out; briefly, only match."""
+    groups = limits.groups if tells_by_groups(limits) else None
+    pattern = None if groups is None else limits.pattern()
+    rows = ListedRows(left.scales, left.factors(), right.factors(), limits, common, pattern)
+    first = rows.run(fit, rounds=1 if brief else _ROUNDS, deadline=deadline)
     best = Form(left.scales, rows.left, rows.right, first)
     if brief:
         return best
     forms = _FORMS if left.scales == "auto" else tuple((left.scales, rank) for _, rank in _FORMS[1:3])
-    looked: list[tuple[int, _Rows, CrossFit]] = []
+    # What rows of a group have in common does not tell them apart. A row of unknown group has none to be compared with.
+    centred = groups is not None and all(bool((labels >= 0).all()) for labels in groups)
+    labels = groups if groups is not None and centred else (None, None)
+    looked: list[tuple[int, ListedRows, CrossFit]] = []
     for kind, rank in forms:
         if is_late(deadline):
             return best
-        other = _Rows(kind, left.factors(kind, rank), right.factors(kind, rank), limits)
+        sides = [side.factors(kind, rank, groups=own) for side, own in zip((left, right), labels, strict=True)]
+        other = ListedRows(kind, sides[0], sides[1], limits, common, pattern)
         fitted = other.refinement.fitted(first.coupling)
-        matching = other.run(fitted, first.common, rounds=1, deadline=deadline)
-        looked.append((_mutual(matching.ratios), other, fitted))
+        matching = other.run(fitted, common=first.common, rounds=1, deadline=deadline)
+        looked.append((mutual_first_choices(matching.ratios), other, fitted))
     _, other, fitted = max(looked, key=lambda each: each[0])
-    second = other.run(fitted, first.common, rounds=_ROUNDS, deadline=deadline)
-    if _mutual(second.ratios) < _mutual(first.ratios):
+    second = other.run(fitted, common=first.common, rounds=_ROUNDS, deadline=deadline)
+    if not centred and mutual_first_choices(second.ratios) < mutual_first_choices(first.ratios):
         return best
     return Form(other.scales, other.left, other.right, second)
+
+
+def _beside_other_groups(
+    form: Form, limits: Limits, common: float | None, *, deadline: Deadline | None, callback: Callback | None
+) -> tuple[sparse.csr_array, tuple[Crossing, ...]]:
+    """Return the ratios made as sharp as rows of other groups show them to be, and a comparison with chance.
+
+    Chance is what the same map and as many rounds reach where every group meets the rows of another. For a fair
+    comparison every row is given a partner both times.
+    """
+    ratios = form.matching.ratios
+    if is_late(deadline):
+        return ratios, ()
+    apart, fit, smaller = exchanged(limits), form.matching.fit, float(min(limits.shape))
+    own, other = (
+        ListedRows(form.scales, form.left, form.right, each, common=smaller, pattern=each.pattern())
+        for each in (limits, apart)
+    )
+    starts = limits.head_start(*pair_places(ratios))
+    plain = ratios.copy()
+    plain.data = ratios.data - starts
+    strange = other.ratios(fit.models, fit.whole)
+    strange.data -= apart.head_start(*pair_places(strange))
+    odds = prior_log_odds(limits.shape, form.matching.common if common is None else common)
+    alone = -(odds + np.log(max(limits.shape) / np.maximum(limits.choices, 1)))
+    factor = sharpened_by(plain, strange, alone)
+    if common is None or common < smaller:
+        # Rows without partner make the factor too small: half of it is taken, in logs.
+        factor = np.sqrt(factor)
+    plain.data = factor * plain.data + starts
+    same, chance = (rows.run(fit, rounds=_ROUNDS, deadline=deadline) for rows in (own, other))
+    if callback is not None:
+        callback("chance", 1, 1, chance.identification)
+    # A map with as many numbers as there are rows stands out by itself.
+    clear = _LEAST_EXCESS + form.left.rank * form.right.rank / smaller
+    return plain, (Crossing(same.identification, chance.identification, again=1.0, clear=clear, by_groups=True),)
 
 
 def _among(limits: Limits, chosen: Sequence[IntArray]) -> Limits:
@@ -231,41 +279,3 @@ def _among(limits: Limits, chosen: Sequence[IntArray]) -> Limits:
         moved = np.stack([places[0][pairs[:, 0]], places[1][pairs[:, 1]]], axis=1)
         parts.append(moved[(moved >= 0).all(axis=1)])
     return Limits(shape, groups, *parts)
-
-
-def _identification(ratios: sparse.csr_array, coupling: sparse.csr_array) -> float:
-    """Return the mean log-probability of partners among the rows they were looked for, in nats above a guess."""
-    weight = float(coupling.sum())
-    if weight <= 0:
-        return 0.0
-    gained = 2 * float((coupling.data * ratios.data).sum())
-    for line, size, other in zip(pair_places(ratios), ratios.shape, ratios.shape[::-1], strict=True):
-        highest = largest(line, ratios.data, size)
-        sums = np.bincount(line, np.exp(ratios.data - highest[line]), size)
-        total = np.where(sums > 0, np.log(np.maximum(sums, 1e-300)) + np.where(sums > 0, highest, 0.0), 0.0)
-        gained -= float(np.bincount(line, coupling.data, size) @ (total - np.log(other)))
-    return gained / (2 * weight)
-
-
-def _mutual(ratios: sparse.csr_array) -> int:
-    """Return how many pairs are each other's first choice, by maps that have not seen them.
-
-    Unlike sums of log-likelihoods this does not depend on how heavy tails are taken to be, which differs from form to
-    form; partners that a form does not tell from others are lost to it.
-    """
-    rows, columns = pair_places(ratios)
-    first = ratios.data >= largest(rows, ratios.data, ratios.shape[0])[rows]
-    return int(np.sum(first & (ratios.data >= largest(columns, ratios.data, ratios.shape[1])[columns])))
-
-
-def _sharpness(ratios: sparse.csr_array, permutation: IntArray) -> float:
-    """Return the share of matched rows that are the first choice of their partner, averaged over both directions."""
-    rows, columns = pair_places(ratios)
-    matched = permutation[rows] == columns
-    if not matched.any():
-        return 0.0
-    best = [
-        ratios.data[matched] >= largest(line, ratios.data, size)[line[matched]]
-        for line, size in ((rows, ratios.shape[0]), (columns, ratios.shape[1]))
-    ]
-    return float(np.mean(best))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from keyless.arrays import as_matrix, to_numpy
 from keyless.errors import InputError
@@ -69,14 +70,31 @@ class Side:
         """Return the columns on their scales, 0 where missing, and which entries are observed."""
         return scale_table(self.values, self.mask, kind=self.scales)[0], self.mask
 
-    def factors(self, scales: ScaleName | None = None, max_rank: int | None = None) -> Factors:
-        """Return the principal factors on a kind of scale; None: as set."""
+    def factors(
+        self, scales: ScaleName | None = None, max_rank: int | None = None, *, groups: IntArray | None = None
+    ) -> Factors:
+        """Return the principal factors on a kind of scale.
+
+        Args:
+            scales: the kind; None: as set.
+            max_rank: the most factors; None: as set.
+            groups: labels of the rows, from 0; what rows of a group have in common is left out. None: nothing is.
+        """
         kind, rank = self.scales if scales is None else scales, self.max_rank if max_rank is None else max_rank
-        if (kind, rank) not in self._factors:
+        if (kind, rank) not in self._factors or groups is not None:
             if kind not in self._filled:
                 self._filled[kind] = _filled(scale_table(self.values, self.mask, kind=kind)[0], self.mask)
+            if groups is not None:
+                return principal_factors(_without_means(self._filled[kind], groups), max_rank=rank)
             self._factors[kind, rank] = principal_factors(self._filled[kind], max_rank=rank)
         return self._factors[kind, rank]
+
+
+def _without_means(scores: FloatArray, groups: IntArray) -> FloatArray:
+    """Return the scores less the mean of their group."""
+    found, place, count = np.unique(groups, return_inverse=True, return_counts=True)
+    members = sparse.csr_array((np.ones(len(place)), (place, np.arange(len(place)))), shape=(len(found), len(place)))
+    return np.asarray(scores - (members @ scores / count[:, None])[place])
 
 
 def _filled(scores: FloatArray, mask: BoolArray) -> FloatArray:

@@ -20,6 +20,9 @@ BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 
+_GROUPS_THAT_TELL = 10
+"""Groups below which their sizes are not asked how many rows have a partner."""
+
 
 @dataclass(frozen=True, eq=False)
 class Limits:
@@ -160,6 +163,44 @@ class Limits:
             np.subtract.at(count, pairs[possible, 0], 1)
         count[self.known[:, 0]] = 1
         return count
+
+    @cached_property
+    def flipped(self) -> Limits:
+        """The same limits with left and right exchanged."""
+        groups = None if self.groups is None else (self.groups[1], self.groups[0])
+        return Limits((self.shape[1], self.shape[0]), groups, self.known[:, ::-1], self.forbidden[:, ::-1])
+
+    def head_start(self, rows: IntArray, columns: IntArray) -> FloatArray:
+        """Return by how much the limits raise the prior log-odds of listed pairs.
+
+        Where a row may be matched to few others, each of them is likelier to be its partner than one of all rows.
+        """
+        if self.trivial:
+            return np.zeros(len(rows))
+        fewer = np.maximum(self.choices[rows], self.flipped.choices[columns])
+        return np.log(max(self.shape) / np.maximum(fewer, 1))
+
+    def common_by_groups(self) -> float | None:
+        """Return how many rows have a partner, as the sizes of groups tell; None where they do not tell.
+
+        If entities were lost from either table at random, the two sizes of a group differ by chance: the more, the more
+        were lost. With ratio κ = left rows / right rows, the squares of e = left/√κ − right·√κ add up to
+        (left + right)·(1 − 2κρ/(1+κ)), where ρ is the share of left rows whose partner the right table holds.
+        """
+        if self.groups is None or any(bool((labels < 0).any()) for labels in self.groups):
+            return None
+        labels, place = np.unique(np.concatenate(self.groups), return_inverse=True)
+        left, right = (
+            np.bincount(part, minlength=len(labels)).astype(np.float64) for part in np.split(place, [self.shape[0]])
+        )
+        both = (left > 0) & (right > 0)
+        if both.sum() < _GROUPS_THAT_TELL:
+            return None
+        left, right = left[both], right[both]
+        ratio = left.sum() / right.sum()
+        squares = np.sum((left / np.sqrt(ratio) - right * np.sqrt(ratio)) ** 2)
+        share = (1 - squares / (left.sum() + right.sum())) * (1 + ratio) / (2 * ratio)
+        return float(np.clip(share * left.sum(), 1.0, np.minimum(left, right).sum()))
 
     def parts(self, rows: IntArray | None = None) -> list[tuple[IntArray | None, IntArray | None]]:
         """Return left rows and the right rows among which their partners are, group by group; None stands for all.

@@ -14,8 +14,10 @@ from scipy import sparse
 
 __all__ = [
     "FIRST_SHARE",
+    "GAMMA_IN_GROUPS",
     "Posterior",
     "largest",
+    "log_sums",
     "marginals",
     "pair_places",
     "posterior",
@@ -27,8 +29,11 @@ __all__ = [
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-_GAMMA = 0.85
-"""See `marginals`."""
+GAMMA = 0.85
+"""See `marginals`: stated and true frequencies were seen to agree at it on simulated tables of many kinds."""
+
+GAMMA_IN_GROUPS = 0.75
+"""The same where rows match inside small groups, in which rivals often exchange their partners."""
 
 _UNDAMPED = 5
 """Steps after which changes are halved: undamped steps jump to and fro where rivals are about as likely."""
@@ -73,12 +78,16 @@ def prior_log_odds(shape: tuple[int, ...], common: float) -> float:
     return float(np.log(max(common, 0.5)) - np.log(left) - np.log(right))
 
 
-def posterior(ratios: sparse.csr_array, *, every_row: bool = False) -> Posterior:
+def posterior(
+    ratios: sparse.csr_array, *, every_row: bool = False, common: float | None = None, gamma: float = GAMMA
+) -> Posterior:
     """Return the probabilities of listed pairs; all others are impossible.
 
     Args:
         ratios: left × right rows, the log-likelihood ratio of each pair that is possible.
-        every_row: whether every row of the smaller table has a partner. Otherwise how many have one is estimated.
+        every_row: whether every row of the smaller table has a partner.
+        common: how many rows have one, where that is known; None: it is estimated.
+        gamma: see `marginals`.
 
     Example:
         >>> found = posterior(sparse.csr_array([[9.0, 0.5], [0.5, 9.0]]), every_row=True)
@@ -91,21 +100,25 @@ def posterior(ratios: sparse.csr_array, *, every_row: bool = False) -> Posterior
     if every_row:
         weights.data = ratios.data.astype(np.float64)
         sides = tuple(size > smaller for size in ratios.shape)
-        pairs = marginals(weights, alone=(sides[0], sides[1]))
+        pairs = marginals(weights, alone=(sides[0], sides[1]), gamma=gamma)
         return Posterior(pairs, float(pairs.sum()), np.inf)
-    common = FIRST_SHARE * smaller
+    known, common = common is not None, FIRST_SHARE * smaller if common is None else common
     for _ in range(20):
         odds = prior_log_odds(ratios.shape, common)
         weights.data = ratios.data + odds
+        if known:
+            break
         # How many pairs there are is known long before each of them is.
-        before, common = common, float(marginals(weights, max_iter=10).sum())
+        before, common = common, float(marginals(weights, max_iter=10, gamma=gamma).sum())
         if abs(common - before) < _SETTLED_SHARE * smaller:
             break
-    pairs = marginals(weights)
+    pairs = marginals(weights, gamma=gamma)
     return Posterior(pairs, float(pairs.sum()), odds)
 
 
-def scaled(ratios: Any, common: float, *, max_iter: int = 200, tolerance: float = 0.02) -> tuple[Any, float]:
+def scaled(
+    ratios: Any, common: float, *, fixed: bool = False, max_iter: int = 200, tolerance: float = 0.02
+) -> tuple[Any, float]:
     """Return rough probabilities of pairs, and how many there are expected to be; quicker than `posterior`.
 
     They are `marginals` with γ = 0, which leaves matches less sure than they are.
@@ -113,6 +126,7 @@ def scaled(ratios: Any, common: float, *, max_iter: int = 200, tolerance: float 
     Args:
         ratios: left × right rows, log-likelihood ratios: dense, −∞ where a pair is impossible, or sparse.
         common: how many pairs there are thought to be.
+        fixed: whether there are as many, whatever the ratios say; never more than the smaller table has rows.
         max_iter: stop after so many scalings.
         tolerance: stop when no scaling changes by more than this, in logs.
     """
@@ -130,6 +144,7 @@ def scaled(ratios: Any, common: float, *, max_iter: int = 200, tolerance: float 
     transposed = kernel.T.tocsr() if listed else kernel.T
     lift = np.exp(np.where(highest < 0, highest, top))
     smaller = min(kernel.shape)
+    common = min(common, smaller - 0.25)
     odds = np.exp(prior_log_odds(kernel.shape, common))
     rows = 1.0 / np.sqrt(1.0 + odds * lift)
     columns = 1.0 / np.sqrt(1.0 + odds * _scaled_column_maxima(kernel, lift))
@@ -140,6 +155,8 @@ def scaled(ratios: Any, common: float, *, max_iter: int = 200, tolerance: float 
         moved = float(np.abs(np.log(fresh / columns)).max(initial=0.0))
         columns = fresh
         if moved < tolerance:
+            if fixed:
+                break
             # Only settled scalings say how many pairs there are.
             before = common
             found = float((odds * lift * rows) @ (kernel @ columns.astype(np.float32)))
@@ -181,6 +198,7 @@ def marginals(
     alone: tuple[bool, bool] = (True, True),
     max_iter: int = 100,
     tolerance: float = 0.01,
+    gamma: float = GAMMA,
 ) -> sparse.csr_array:
     """Return how likely each listed pair is among all one-to-one matchings, each weighing the product of its pairs.
 
@@ -189,14 +207,14 @@ def marginals(
         p · (1 − p)^γ = row scaling · exp(weight) · column scaling.
 
     γ = 0 leaves matches less sure than they are; γ = 1 is belief propagation, exact where pairs form no cycles but too
-    sure where two rows may swap their partners, for which γ = ½ is exact. At γ = 0.85 stated and true frequencies were
-    seen to agree on simulated tables of many kinds.
+    sure where two rows may swap their partners, for which γ = ½ is exact.
 
     Args:
         weights: log-odds of each listed pair against both rows being alone; all other pairs are impossible.
         alone: whether left rows, and right rows, may be alone. A row without any pair is alone in any case.
         max_iter: stop after so many steps.
         tolerance: stop when no log-odds change by more than this.
+        gamma: between 0 and 1, see above.
 
     Example:
         >>> found = marginals(sparse.csr_array([[np.log(3.0)]])).toarray()
@@ -206,7 +224,13 @@ def marginals(
     found = weights.copy()
     lines = pair_places(found)
     found.data = propagated(
-        lines, weights.data.astype(np.float64), found.shape, alone=alone, max_iter=max_iter, tolerance=tolerance
+        lines,
+        weights.data.astype(np.float64),
+        found.shape,
+        alone=alone,
+        max_iter=max_iter,
+        tolerance=tolerance,
+        gamma=gamma,
     )
     # Scalings that have not settled yet can leave a sum a little above one.
     found.data /= np.maximum(1.0, np.asarray(found.sum(axis=0)).ravel())[lines[1]]
@@ -221,6 +245,7 @@ def propagated(
     alone: tuple[bool, bool] = (True, True),
     max_iter: int,
     tolerance: float,
+    gamma: float = GAMMA,
 ) -> FloatArray:
     """Return the probabilities of pairs by messages between rows and columns; the loop of `marginals`.
 
@@ -231,6 +256,7 @@ def propagated(
         alone: as for `marginals`, like `max_iter` and `tolerance`.
         max_iter: stop after so many steps.
         tolerance: stop when no log-odds change by more than this.
+        gamma: as for `marginals`.
     """
     if not len(weight):
         return weight
@@ -238,9 +264,9 @@ def propagated(
     from_columns = np.zeros(len(weight))
     for step in range(max_iter):
         total, others = _log_sums(rows, weight + from_columns, sizes[0], alone=alone[0])
-        from_rows = -(1 - _GAMMA) * total - _GAMMA * others
+        from_rows = -(1 - gamma) * total - gamma * others
         total, others = _log_sums(columns, weight + from_rows, sizes[1], alone=alone[1])
-        fresh = -(1 - _GAMMA) * total - _GAMMA * others
+        fresh = -(1 - gamma) * total - gamma * others
         moved = float(np.abs(fresh - from_columns).max())
         from_columns = fresh if step < _UNDAMPED else 0.5 * (from_columns + fresh)
         if moved < tolerance:
@@ -265,6 +291,20 @@ def largest(line: IntArray, values: FloatArray, size: int) -> FloatArray:
     found = np.full(size, -np.inf)
     np.maximum.at(found, line, values)
     return found
+
+
+def log_sums(line: IntArray, logs: FloatArray, size: int) -> FloatArray:
+    """Return the log of the sum of exponentials of each of `size` lines, −∞ for a line that has none.
+
+    Args:
+        line: the line of each value.
+        logs: the values.
+        size: how many lines there are.
+    """
+    highest = largest(line, logs, size)
+    sums = np.bincount(line, np.exp(logs - highest[line]), size)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(sums) + highest)
 
 
 _ALMOST_NOTHING = -700.0

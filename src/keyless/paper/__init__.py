@@ -5,13 +5,13 @@ on any `CorrespondenceProblem`; `PatchArranger` is ours, for patches of an image
 `solve(problem)` runs it; `init`, `step` and `terminate` let the caller drive it step by step. `theory` has the paper's
 bounds as functions. `experiments` has its figures and tables; it draws, so it is imported by its own name.
 
-This package uses keyless. keyless does not use it, but for the command `keyless reproduce` and the option
-`refiner="m3o"`.
+This package uses keyless. keyless does not use it, but for the command `keyless reproduce`.
 """
 
 from keyless.paper import theory
 from keyless.paper.baseline import Baseline
-from keyless.paper.m3o import M3O, search_omega
+from keyless.paper.m3o import M3O
+from keyless.paper.omega import search_omega
 from keyless.paper.patches import PatchArranger
 from keyless.paper.schedules import (
     DecayingEntropy,

@@ -47,7 +47,7 @@ class FilledEntry:
         table: its table's name.
         reference_id: label of the reference row it belongs to.
         column: its column's name.
-        value: what it was filled with.
+        value: what it was filled with; numbers as such, also where the table has them as text.
         error: standard error, in the same unit; None for what is no number.
     """
 
@@ -143,6 +143,8 @@ def filled_entries(links: Links, sample: Sample, *, most: int = 40) -> list[Fill
                     label = links.tables[0].row_ids[int(sample.rows[i])]
                     error = float(errors[i, first]) if use.kind in ("number", "integer") else None
                     value = column.iloc[i] if hasattr(column, "iloc") else column[i]
+                    if error is not None and isinstance(value, str):
+                        value = float(use.coding.style.plain([value])[0] or "nan")
                     yield FilledEntry(table.name, label, use.name, value, error)
 
     sources = [of_table(number) for number in range(len(links.tables))]

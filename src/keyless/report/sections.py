@@ -376,7 +376,6 @@ def _python_call(writer: Writer) -> str:
         "known_pairs": "known_pairs" if choices.get("known_pairs") else None,
         "forbid": "forbid" if choices.get("forbidden_pairs") else None,
         "missingness": "True" if choices.get("missingness") else None,
-        "refiner": repr(choices["refiner"]) if choices.get("refiner", "likelihood") != "likelihood" else None,
         **{one_line(name): one_line(repr(value)) for name, value in asked.items()},
         "random_state": None if links.seed is None else str(links.seed),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from keyless.runs.cells import file_names, spreadsheet_safe, spreadsheet_safe_frame
 from keyless.runs.configuration import Fingerprint, check_unchanged, fingerprint, to_toml
+from keyless.runs.dialect import OutFormat, check_format, dialect_of, for_ending, text_of, typed, write_table
 from keyless.runs.folder import check_file, check_replaceable, write_file
 from keyless.runs.outputs import (
     CONFIGURATION,
@@ -13,7 +14,6 @@ from keyless.runs.outputs import (
     matches_text,
     plain,
     read_run,
-    typed,
     with_ids,
     write_parquet,
     write_report,
@@ -25,13 +25,17 @@ __all__ = [
     "CONFIGURATION",
     "RESULT",
     "Fingerprint",
+    "OutFormat",
     "Run",
     "Unfinished",
     "check_file",
+    "check_format",
     "check_replaceable",
     "check_unchanged",
+    "dialect_of",
     "file_names",
     "fingerprint",
+    "for_ending",
     "match_records",
     "matches_text",
     "open_unfinished",
@@ -39,6 +43,7 @@ __all__ = [
     "read_run",
     "spreadsheet_safe",
     "spreadsheet_safe_frame",
+    "text_of",
     "to_toml",
     "typed",
     "with_ids",
@@ -46,4 +51,5 @@ __all__ = [
     "write_parquet",
     "write_report",
     "write_run",
+    "write_table",
 ]

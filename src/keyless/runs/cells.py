@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 
-__all__ = ["file_names", "spreadsheet_safe", "spreadsheet_safe_frame"]
+__all__ = ["file_names", "is_risky", "spreadsheet_safe", "spreadsheet_safe_frame"]
 
 _LONGEST = 80
 """Bytes of a file name that are kept; file systems allow 255, and endings are added."""
@@ -52,25 +53,57 @@ def _safe(name: str) -> str:
     return f"_{short}" if short.split(".")[0].casefold() in _RESERVED else short
 
 
+_HIDDEN = (
+    r"\s\x00-\x20\x7f-\xa0\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202f"
+    r"\u2060-\u206f\u3164\ufeff"
+)
+"""Blanks and signs that are not shown: spreadsheets may pass over them to what comes next."""
+
+_STARTS = "=+@-\uff1d\uff0b\uff20\uff0d\ufe66\ufe62\ufe6b\ufe63"
+"""What begins a formula: `=`, `+`, `@`, `-`, as they are, in full width and in small form."""
+
+_RISKY = re.compile(rf"[{_HIDDEN}]*[{re.escape(_STARTS)}]|[\t\r\n]")
+_BEFORE_NUMBER = "$€£¥"
+_NUMBER = re.compile(
+    rf"-?([{_BEFORE_NUMBER}]|EUR|USD|CHF|GBP|Fr\.|kr)?[ \xa0\u202f]?"
+    rf"(\d[\d.,'\u2019 \xa0\u202f]*|[.,]\d+)([eE][+-]?\d+)?[ \xa0\u202f]?"
+    rf"([{_BEFORE_NUMBER}]|[%‰°µμ²³/A-Za-z]{{0,15}})"
+)
+"""A number as people write it, with a unit of letters: nothing that can be run. Telephone numbers begin with a plus."""
+
+_ALONE = ("-", "--", "---", "+", "++", "+++")
+"""Signs that stand alone, for missing entries and grades: there is nothing to run."""
+
+
 def spreadsheet_safe(cell: Any) -> Any:
     """Return a cell so that a spreadsheet shows it and does not run it.
 
-    Text that begins with `=`, `+`, `-`, `@`, a tab or a carriage return gets a `'` in front, unless it is a number.
+    Text that begins with `=`, `+`, `-`, `@`, also in full width, or with blanks and hidden signs before one of them,
+    and text that begins with a tab or a line end, gets a `'` in front, unless it is a number.
 
     Args:
         cell: any entry; only text is changed.
 
     Example:
-        >>> [spreadsheet_safe(cell) for cell in ("=1+1", "-3.5", "@me", "fine", 7)]
-        ["'=1+1", '-3.5', "'@me", 'fine', 7]
+        >>> [spreadsheet_safe(cell) for cell in ("=1+1", " =1", "-3,5 kg", "@me", "fine", 7)]
+        ["'=1+1", "' =1", '-3,5 kg', "'@me", 'fine', 7]
     """
-    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return cell
-    return cell if _is_number(cell) else f"'{cell}"
+    return f"'{cell}" if isinstance(cell, str) and is_risky(cell) else cell
+
+
+def is_risky(text: str) -> bool:
+    """Tell whether a spreadsheet may run a text as a formula.
+
+    Args:
+        text: a cell.
+    """
+    return _RISKY.match(text) is not None and not _is_number(text)
 
 
 def _is_number(text: str) -> bool:
-    if text.strip() != text or "_" in text:
+    if _NUMBER.fullmatch(text) or text in _ALONE:
+        return True
+    if text.strip() != text or "_" in text or not text.isascii():
         return False  # Python reads these as numbers, spreadsheets may not
     try:
         float(text)
@@ -85,10 +118,14 @@ def spreadsheet_safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
     Args:
         frame: any frame.
     """
-    safe = frame.copy()
+    safe = frame.copy(deep=False)
     for place, kind in enumerate(frame.dtypes):
         if not pd.api.types.is_numeric_dtype(kind):
-            cells = frame.iloc[:, place].astype(object).map(spreadsheet_safe, na_action="ignore")
-            safe.isetitem(place, cells.to_numpy())
+            column = frame.iloc[:, place].astype(object)
+            # Few cells are risky, and there can be millions of others.
+            at = [k for k, cell in enumerate(column) if isinstance(cell, str) and is_risky(cell)]
+            if at:
+                column.iloc[at] = [f"'{cell}" for cell in column.iloc[at]]
+                safe.isetitem(place, column.to_numpy())
     safe.columns = pd.Index([spreadsheet_safe(name) for name in frame.columns])
     return safe

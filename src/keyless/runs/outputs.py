@@ -20,10 +20,11 @@ import pyarrow.parquet as pq
 
 import keyless
 from keyless.links import Links, load
-from keyless.runs.cells import file_names, spreadsheet_safe_frame
+from keyless.runs.cells import file_names
 from keyless.runs.configuration import Fingerprint
+from keyless.runs.dialect import OutFormat, dialect_of, ending, text_of, typed, write_table
 from keyless.runs.folder import FORMAT, RECORD, VERSION, files_in, read_record, replace_folder, write_file
-from keyless.tables import Table
+from keyless.tables import Dialect, Table
 from keyless.tables.frames import as_text, from_records, in_pandas
 
 __all__ = [
@@ -34,7 +35,6 @@ __all__ = [
     "matches_text",
     "plain",
     "read_run",
-    "typed",
     "with_ids",
     "write_parquet",
     "write_report",
@@ -69,13 +69,15 @@ def write_run(
     inputs: Sequence[Fingerprint] = (),
     timings: Mapping[str, float] | None = None,
     warnings: Sequence[str] = (),
-    spreadsheet_safe: bool = False,
+    out_format: OutFormat = "same",
+    raw_cells: bool = False,
 ) -> None:
     """Write a result as a folder, in one step: it is the new run afterwards, or what it was before.
 
     The folder holds `matches.csv`, `joined.csv`, `joined.parquet`, `completed/<table>.csv` and beside each
     `completed/<table>.filled.csv` with 1 where an entry was filled, `report.html`, `run.json`, `config.toml` and
-    `links.keyless`, from which all the others can be made again.
+    `links.keyless`, from which all the others can be made again. Tables made of text files have their separator,
+    decimal mark and encoding (matches and joined those of the reference), tables made of spreadsheets are .xlsx files.
 
     Args:
         links: the result.
@@ -85,26 +87,37 @@ def write_run(
         inputs: what identifies the input files.
         timings: seconds per stage.
         warnings: what the reader of the result must know.
-        spreadsheet_safe: put a `'` before text cells that a spreadsheet would run as a formula.
+        out_format: another format of all tables: plain CSV or TSV, or .xlsx.
+        raw_cells: write text as it is, also where a spreadsheet would run it as a formula; otherwise it gets a `'`.
     """
 
     def fill(fresh: Path) -> None:
         safe, ids = file_names(table.name for table in links.tables), links.tables[0].row_ids
-        _csv(_matches(links), fresh / "matches.csv", safely=spreadsheet_safe)
+        dialects = {table.name: dialect_of(table, out_format) for table in links.tables}
+        formats: dict[str, dict[str, str]] = {}
+
+        def write(frame: pd.DataFrame, name: str, dialect: Dialect, *tables: Table) -> None:
+            file = f"{name}{ending(dialect)}"
+            formats[file] = write_table(frame, fresh / file, dialect, tables=tables, raw_cells=raw_cells)
+
+        main = dialects[links.reference]
+        write(_matches(links), "matches", main)
         joined = with_ids(_pandas(links.joined()), ids)
-        _csv(joined, fresh / "joined.csv", safely=spreadsheet_safe)
+        write(joined, "joined", main, *links.tables)
         write_parquet(typed(joined, links.tables), fresh / "joined.parquet")
         (fresh / "completed").mkdir()
         for table in links.tables:
             completed = _pandas(links.completed[table.name], columns=table.all_columns)
             filled = _filled(links, table)
-            base = fresh / "completed" / safe[table.name]
-            _csv(with_ids(completed, ids), base.with_name(f"{base.name}.csv"), safely=spreadsheet_safe)
-            _csv(with_ids(filled, ids), base.with_name(f"{base.name}.filled.csv"), safely=spreadsheet_safe)
+            base, dialect = f"completed/{safe[table.name]}", dialects[table.name]
+            write(with_ids(completed, ids), base, dialect, table)
+            write(with_ids(filled, ids), f"{base}.filled", dialect)
         links.save(fresh / RESULT)
         (fresh / CONFIGURATION).write_text(configuration, encoding="utf-8", newline="\n")
         (fresh / REPORT).write_text(_rendered(links, command=command), encoding="utf-8", newline="\n")
-        record = _record(links, safe) | {
+        files = {name: f"completed/{safe[name]}{ending(dialect)}" for name, dialect in dialects.items()}
+        record = _record(links, files) | {
+            "formats": formats,
             "command": command,
             "inputs": [{"file": known.file, "size": known.size, "sha256": known.sha256} for known in inputs],
             "timings": dict(timings or {}),
@@ -147,14 +160,15 @@ def write_report(links: Links, path: Path, *, redact: bool = False, command: str
     write_file(path, lambda fresh: fresh.write_text(page, encoding="utf-8", newline="\n"))
 
 
-def matches_text(links: Links, *, spreadsheet_safe: bool = False) -> str:
+def matches_text(links: Links, *, out_format: OutFormat = "same", raw_cells: bool = False) -> str:
     """Return `matches.csv` as text.
 
     Args:
         links: the result.
-        spreadsheet_safe: put a `'` before text cells that a spreadsheet would run as a formula.
+        out_format: plain CSV or TSV instead of the separator and decimal mark of the reference.
+        raw_cells: leave text as it is, also where a spreadsheet would run it as a formula.
     """
-    return _csv(_matches(links), None, safely=spreadsheet_safe) or ""
+    return text_of(_matches(links), dialect_of(links.tables[0], out_format), raw_cells=raw_cells)
 
 
 def plain(value: Any) -> Any:
@@ -174,7 +188,7 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _record(links: Links, safe: Mapping[str, str]) -> dict[str, Any]:
+def _record(links: Links, files: Mapping[str, str]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -191,7 +205,7 @@ def _record(links: Links, safe: Mapping[str, str]) -> dict[str, Any]:
                 "rows": table.block.shape[0],
                 "columns_used": table.block.shape[1],
                 "observed": float(table.block.mask.mean()),
-                "completed": f"completed/{safe[table.name]}.csv",
+                "completed": files[table.name],
             }
             for table in links.tables
         },
@@ -279,34 +293,6 @@ def _pandas(frame: Any, *, columns: Sequence[Any] = ()) -> pd.DataFrame:
     if isinstance(whole, nw.LazyFrame):
         whole = whole.collect()
     return pd.DataFrame({name: in_pandas(whole.get_column(name)) for name in whole.columns})
-
-
-def _csv(frame: pd.DataFrame, path: Path | None, *, safely: bool) -> str | None:
-    """Write a frame, or return it as text where there is no path."""
-    safe = spreadsheet_safe_frame(frame) if safely else frame
-    # Halves of characters, which UTF-8 cannot hold, become escapes.
-    if path is None:
-        text = str(safe.to_csv(index=False, lineterminator="\n"))
-        return text.encode("utf-8", "backslashreplace").decode()
-    safe.to_csv(path, index=False, lineterminator="\n", encoding="utf-8", errors="backslashreplace")
-    return None
-
-
-def typed(frame: pd.DataFrame, tables: Sequence[Table]) -> pd.DataFrame:
-    """Return a frame with the numbers of text files, which are kept as the text they were, as numbers.
-
-    Args:
-        frame: columns of the tables, under their own names or with the table's name and a dot in front.
-        tables: the tables.
-    """
-    made = frame.copy()
-    for table in tables:
-        for use in table.uses if table.form == "cells" else ():
-            for name in {use.name, f"{table.name}.{use.name}"} & set(frame.columns):
-                if use.kind in ("number", "integer"):
-                    text = frame[name].str.strip().str.replace(use.coding.decimal, ".", regex=False)
-                    made[name] = pd.to_numeric(text.astype(object))
-    return made
 
 
 def write_parquet(frame: pd.DataFrame, path: Path) -> None:

@@ -23,8 +23,8 @@ from keyless.runs.outputs import CONFIGURATION, RESULT
 
 __all__ = ["Unfinished", "open_unfinished"]
 
-_STATE, _LOCK = "state.json", "lock"
-_OURS = {_STATE, _LOCK, CONFIGURATION, RESULT, "checkpoint"}
+_STATE, _LOCK, _EARLIER = "state.json", "lock", "earlier"
+_OURS = {_STATE, _LOCK, _EARLIER, CONFIGURATION, RESULT, "checkpoint"}
 
 
 class Unfinished:
@@ -34,16 +34,18 @@ class Unfinished:
         folder: the folder.
         checkpoint: the folder inside in which the engine keeps finished stages.
         resumed: whether an earlier, killed run is continued.
+        could_resume: whether one could have been continued, and was not. What it finished is kept until this run has
+            finished a stage itself.
     """
 
-    def __init__(self, folder: Path, *, resumed: bool) -> None:
-        self.folder, self.resumed = folder, resumed
+    def __init__(self, folder: Path, *, resumed: bool, could_resume: bool = False) -> None:
+        self.folder, self.resumed, self.could_resume = folder, resumed, could_resume
         self.checkpoint = folder / "checkpoint"
 
     @property
     def empty(self) -> bool:
         """Whether no stage was finished: there is nothing to resume."""
-        return not (self.folder / RESULT).exists() and not any(self.checkpoint.glob("*"))
+        return not _has_stages(self.folder)
 
     def keep(self, links: Links) -> None:
         """Keep the result, so that nothing is lost when it cannot be written where it should.
@@ -83,22 +85,28 @@ def open_unfinished(
     _check_ours(folder)
     folder.mkdir(exist_ok=True)
     with _locked(folder, out):
+        if (folder / _EARLIER).is_dir() and not _has_stages(folder):
+            _bring_back(folder)  # killed before its first stage was finished
         found = _read_state(folder)
         resumed = resume and found is not None
+        could_resume = False
         if found is not None and resume:
             _check_same(found, state, out)
         else:
-            for path in folder.iterdir():
-                if path.name != _LOCK:
-                    remove(path)
+            could_resume = found is not None and _has_stages(folder) and _is_same(found, state, out)
+            _set_aside(folder, keep=could_resume)
             create(folder / CONFIGURATION, configuration.encode())
             create(folder / _STATE, (json.dumps(state, indent=2) + "\n").encode())
-        unfinished = Unfinished(folder, resumed=resumed)
+        unfinished = Unfinished(folder, resumed=resumed, could_resume=could_resume)
         unfinished.checkpoint.mkdir(exist_ok=True)
         try:
             yield unfinished
         finally:
-            if unfinished.empty:
+            if not unfinished.empty:
+                remove(folder / _EARLIER)
+            elif (folder / _EARLIER).is_dir():
+                _bring_back(folder)
+            else:
                 unfinished.remove()
 
 
@@ -119,6 +127,40 @@ def _check_ours(folder: Path) -> None:
             f"{folder.name}: must be free for what a run keeps while it works; found something else. "
             "Move it away, or choose another --out."
         )
+
+
+def _has_stages(folder: Path) -> bool:
+    """Tell whether a stage was finished."""
+    return (folder / RESULT).exists() or any((folder / "checkpoint").glob("*"))
+
+
+def _set_aside(folder: Path, *, keep: bool) -> None:
+    """Make room for a run; what an earlier one finished is kept inside where it could still be continued."""
+    remove(folder / _EARLIER)
+    if keep:
+        (folder / _EARLIER).mkdir()
+    for path in [path for path in folder.iterdir() if path.name not in (_LOCK, _EARLIER)]:
+        if keep:
+            path.rename(folder / _EARLIER / path.name)
+        else:
+            remove(path)
+
+
+def _bring_back(folder: Path) -> None:
+    """Put what was set aside in the place of a run that finished nothing."""
+    for path in [path for path in folder.iterdir() if path.name not in (_LOCK, _EARLIER)]:
+        remove(path)
+    for path in list((folder / _EARLIER).iterdir()):
+        path.rename(folder / path.name)
+    (folder / _EARLIER).rmdir()
+
+
+def _is_same(found: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> bool:
+    try:
+        _check_same(found, now, out)
+    except InputError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

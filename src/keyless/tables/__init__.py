@@ -1,15 +1,19 @@
 """Tables as users have them ↔ blocks, and exactly back. NaN means missing here, and only here."""
 
 from keyless.tables.annotating import to_anndata
+from keyless.tables.dialect import Dialect
 from keyless.tables.files import stem
 from keyless.tables.memory import available_memory, in_words, memory_needed
 from keyless.tables.naming import name_tables, to_block, to_problem
-from keyless.tables.read import read_like, read_table, read_tables
-from keyless.tables.reading import ColumnUse, Reading
+from keyless.tables.places import place_of, source_file
+from keyless.tables.read import read_cells, read_like, read_table, read_tables
+from keyless.tables.reading import MISSING, ColumnUse, Reading
 from keyless.tables.table import Table, frame_like, with_missingness
 
 __all__ = [
+    "MISSING",
     "ColumnUse",
+    "Dialect",
     "Reading",
     "Table",
     "available_memory",
@@ -17,9 +21,12 @@ __all__ = [
     "in_words",
     "memory_needed",
     "name_tables",
+    "place_of",
+    "read_cells",
     "read_like",
     "read_table",
     "read_tables",
+    "source_file",
     "stem",
     "to_anndata",
     "to_block",

@@ -13,7 +13,20 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["DATES", "NANOSECOND_DAYS", "Cells", "date_format", "days_of", "written_dates", "written_numbers"]
+from keyless.tables.numbers import NumberStyle, Written
+
+__all__ = [
+    "DATES",
+    "NANOSECOND_DAYS",
+    "Cells",
+    "are_whole",
+    "date_format",
+    "days_of",
+    "decimals_of",
+    "padded_width",
+    "written_dates",
+    "written_numbers",
+]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
@@ -22,7 +35,7 @@ _EXPONENT = r"([eE][+-]?\d+)?$"
 _NUMBER = {mark: rf"^[+-]?(\d+{shown}?\d*|{shown}\d+)" + _EXPONENT for mark, shown in ((".", r"\."), (",", ","))}
 _INTEGER = r"^[+-]?\d+$"
 _PADDED = r"^0\d+$"
-_THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
+_POINTS_OF_THOUSANDS = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$"
 _INFINITY = r"(?i)^[+-]?inf(inity)?$"
 
 _DAYS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y")
@@ -111,55 +124,48 @@ class Cells:
         """Tell which observed cells are numbers."""
         return self.match(_NUMBER[decimal])
 
-    @cached_property
-    def whole(self) -> bool:
-        """Whether all observed cells are whole numbers."""
-        return bool(self.match(_INTEGER).all())
-
     def are_infinite(self) -> BoolArray:
         """Tell which observed cells are infinities."""
         return self.match(_INFINITY)
 
     @property
     def padded(self) -> bool:
-        """Whether there are whole numbers with zeros in front, as ids have them."""
-        return self.whole and bool(self.match(_PADDED).any())
+        """Whether there are digits with zeros in front, as ids have them."""
+        return bool(self.match(_PADDED).any())
 
     @property
-    def ambiguous_commas(self) -> bool:
-        """Whether every comma may as well divide thousands."""
-        with_comma = self.match(",")
-        return bool((self.match(_THOUSANDS) == with_comma).all())
+    def points_may_divide(self) -> bool:
+        """Whether there are points, and each of them may as well divide thousands."""
+        pointed = self.match(r"\.")
+        return bool(pointed.any()) and bool((self.match(_POINTS_OF_THOUSANDS) == pointed).all())
 
-    def numbers(self, decimal: str) -> FloatArray:
-        """Return the numbers, NaN where missing; every observed cell must be one."""
-        if self._short is not None:
-            few = np.full(len(self._short), np.nan)
-            few[~self.missing] = [float(cell.replace(decimal, ".")) for cell in self._seen]
-            return few
+    @property
+    def points_likely_divide(self) -> bool:
+        """Whether each point may divide thousands, and numbers without one are too small to need it."""
+        if not self.points_may_divide:
+            return False
+        plain = ~self.match(r"\.")
+        return bool(plain.any()) and bool(self.match(r"^[+-]?\d{1,3}$")[plain].all())
+
+    @cached_property
+    def written(self) -> Written:
+        """The observed cells as numbers people write."""
+        return Written(self.observed)
+
+    def plain(self, decimal: str) -> Any:
+        """Return the observed cells in Python's writing; every one must be a number with that decimal mark."""
         text = pc.replace_substring_regex(self.observed, pattern=r"^\+", replacement="")
-        if decimal != ".":
-            text = pc.replace_substring(text, pattern=decimal, replacement=".")
+        return text if decimal == "." else pc.replace_substring(text, pattern=decimal, replacement=".")
+
+    def values(self, plain: Any) -> FloatArray:
+        """Return the numbers, NaN where missing.
+
+        Args:
+            plain: the observed cells in Python's writing.
+        """
         values = np.full(len(self.missing), np.nan)
-        values[~self.missing] = np.asarray(pc.cast(text, pa.float64()))
+        values[~self.missing] = np.asarray(pc.cast(plain, pa.float64()))
         return values
-
-    def decimals(self, decimal: str) -> int | None:
-        """Return how many decimals the numbers show at most; None where they have exponents."""
-        if self.match("[eE]").any():
-            return None
-        if self._short is not None:
-            return max((len(cell.partition(decimal)[2]) for cell in self._seen), default=0)
-        after = pc.replace_substring_regex(self.observed, pattern=rf"^[^{decimal}]*[{decimal}]?", replacement="")
-        return int(pc.max(pc.utf8_length(after)).as_py() or 0)
-
-    def width(self) -> int:
-        """Return how many digits the whole numbers are padded to; 0 where they are not."""
-        if self._short is not None:
-            sizes = {len(cell) for cell in self._seen}
-            return sizes.pop() if len(sizes) == 1 and self.padded else 0
-        lengths = pc.unique(pc.utf8_length(self.observed)).to_pylist()
-        return int(lengths[0]) if len(lengths) == 1 and self.padded else 0
 
     def entries(self) -> list[str | None]:
         """Return the cells without the spaces around them, None where missing."""
@@ -173,6 +179,26 @@ class Cells:
 def _compiled(pattern: str) -> re.Pattern[str]:
     """A pattern that means in Python what it means in Arrow: digits are those of ASCII, `$` is the very end."""
     return re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+
+
+def are_whole(plain: Any) -> bool:
+    """Tell whether all numbers in Python's writing are whole."""
+    return bool(pc.all(pc.match_substring_regex(plain, _INTEGER)).as_py())
+
+
+def decimals_of(plain: Any) -> int | None:
+    """Return how many decimals numbers in Python's writing show at most; None where they have exponents."""
+    if pc.any(pc.match_substring_regex(plain, "[eE]")).as_py():
+        return None
+    after = pc.replace_substring_regex(plain, pattern=r"^[^.]*[.]?", replacement="")
+    return int(pc.max(pc.utf8_length(after)).as_py() or 0)
+
+
+def padded_width(plain: Any) -> int:
+    """Return how many digits whole numbers are padded to; 0 where they are not."""
+    lengths = pc.unique(pc.utf8_length(plain)).to_pylist()
+    padded = pc.any(pc.match_substring_regex(plain, _PADDED)).as_py()
+    return int(lengths[0]) if len(lengths) == 1 and padded else 0
 
 
 def date_format(cells: Cells) -> tuple[str, ...]:
@@ -209,13 +235,13 @@ def written_dates(days: FloatArray, form: str) -> list[str]:
     return list(pd.to_datetime(moments, unit="us").strftime(form))
 
 
-def written_numbers(values: FloatArray, *, decimals: int | None, decimal: str, width: int) -> list[str]:
+def written_numbers(values: FloatArray, *, decimals: int | None, style: NumberStyle, width: int) -> list[str]:
     """Return numbers as text.
 
     Args:
         values: the numbers.
         decimals: how many decimals to show; None: six digits, with an exponent where that is shorter.
-        decimal: the decimal mark.
+        style: how numbers are written.
         width: how many characters whole numbers are padded to.
     """
     if decimals is None:
@@ -226,4 +252,4 @@ def written_numbers(values: FloatArray, *, decimals: int | None, decimal: str, w
         texts = [f"{value:.{decimals}f}" for value in rounded]
     if width:
         texts = [text.zfill(width) for text in texts]
-    return texts if decimal == "." else [text.replace(".", decimal) for text in texts]
+    return style.written(texts)

@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from keyless.errors import InputError
 from keyless.tables.cells import DAY, Cells, in_days
+from keyless.tables.numbers import NumberStyle
+from keyless.tables.reading import Door
 
 __all__ = ["Coding", "Column", "family", "first_signalling", "levels_in_order"]
 
@@ -35,6 +37,10 @@ class Coding:
         exemplars: for each level, a row that has it.
         marks: for levels in order, the number each stands for; empty for levels with indicators.
         pooled: whether the last level stands for all others.
+        thousands: what divides thousands of numbers in text; empty for nothing.
+        before: text before every number in text, a currency.
+        after: text behind every number in text, a unit or currency.
+        parentheses: whether negative numbers in text stand in parentheses.
     """
 
     text: bool = False
@@ -45,6 +51,15 @@ class Coding:
     exemplars: tuple[int, ...] = ()
     marks: tuple[float, ...] = ()
     pooled: bool = False
+    thousands: str = ""
+    before: str = ""
+    after: str = ""
+    parentheses: bool = False
+
+    @property
+    def style(self) -> NumberStyle:
+        """How numbers in text are written."""
+        return NumberStyle(self.decimal, self.thousands, self.before, self.after, self.parentheses)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +72,9 @@ class Column:
         where: the table, as messages name it.
         is_file: whether entries are cells of a text file.
         markers: cells that mean missing.
-        decimal: decimal mark of numbers in text.
+        decimal: decimal mark of numbers in text; None: what the column itself says.
         line: gives the line of a row, for messages about files; None where it is not known.
+        door: where the caller came in; advice names the options there.
     """
 
     name: str
@@ -66,8 +82,9 @@ class Column:
     where: str
     is_file: bool = False
     markers: tuple[str, ...] = ()
-    decimal: str = "."
+    decimal: str | None = None
     line: Callable[[int], int | None] = field(default=lambda _row: None, repr=False)
+    door: Door = "python"
 
     @cached_property
     def family(self) -> str:

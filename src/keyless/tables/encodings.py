@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import codecs
+import re
 
 from keyless.errors import InputError
+from keyless.tables.reading import Reading, option
 
 __all__ = ["Encoding"]
 
+_ONLY_WINDOWS = re.compile(rb"[\x80-\x9f]")
+"""Signs in cp1252 (such as the euro sign), control characters that no table has in latin-1."""
+
+_NOT_WINDOWS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+"""Nothing in cp1252."""
+
 
 class Encoding:
-    """Tell UTF-8 from latin-1, and refuse a mixture and what is no text."""
+    """Tell UTF-8 from cp1252 and latin-1, and refuse a mixture and what is no text."""
 
-    def __init__(self, where: str, given: str | None) -> None:
-        self.where, self.given = where, given
+    def __init__(self, where: str, reading: Reading) -> None:
+        self.where, self.door = where, reading.door
+        self.given = reading.encoding if isinstance(reading.encoding, str) else None
         self.rest = b""
         self.first = True
         self.wide: str | None = None
         self.utf8: int | None = None
         self.other: int | None = None
+        self.windows = self.latin = False
 
     def feed(self, chunk: bytes, lines: int) -> None:
         """Look at the next bytes of the file, before which there are `lines` line breaks."""
@@ -47,6 +57,8 @@ class Encoding:
             line.decode("utf-8")
         except UnicodeDecodeError:
             self.other = self.other or number
+            self.windows = self.windows or _ONLY_WINDOWS.search(line) is not None
+            self.latin = self.latin or _NOT_WINDOWS.search(line) is not None
         else:
             self.utf8 = self.utf8 or number
 
@@ -62,6 +74,8 @@ class Encoding:
         if self.utf8 is not None:
             raise InputError(
                 f"{self.where}: must be in one encoding; line {self.utf8} is UTF-8 and line {self.other} is not. "
-                "Save it in one, or name the one to use with --encoding latin-1."
+                f"Save it in one, or name the one to use with {option(self.door, 'encoding', 'cp1252')}."
             )
-        return "latin-1", (f"line {self.other} is not UTF-8: read as latin-1; name another with --encoding",)
+        found = "cp1252" if self.windows and not self.latin else "latin-1"
+        another = option(self.door, "encoding")
+        return found, (f"line {self.other} is not UTF-8: read as {found}; name another with {another}",)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bz2
+import codecs
+import csv
 import gzip
 import io
 import lzma
@@ -22,9 +24,12 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from keyless.errors import InputError
+from keyless.tables.dialect import Dialect
 from keyless.tables.encodings import Encoding
+from keyless.tables.layout import TAIL, Top, find_body, text_top
 from keyless.tables.memory import check_memory, in_words
-from keyless.tables.reading import Reading, shown
+from keyless.tables.places import OTHER_ENDINGS, place_of
+from keyless.tables.reading import Reading, option, shown
 
 __all__ = [
     "STDIN",
@@ -72,6 +77,9 @@ def stem(path: str | Path) -> str:
     """Return what a table read from a file is called: its name without endings."""
     if str(path) == STDIN:
         return "stdin"
+    place = place_of(path)
+    if place.kind != "file":
+        return place.name
     name, _ = _split(Path(path).name, _OPENERS)
     name, _ = _split(name, [*_SEPARATORS, *_PARQUET])
     return name or "table"
@@ -161,9 +169,9 @@ def open_file(path: str | Path, *, max_memory: int | None = None) -> File:
     if not target.exists():
         raise InputError(f"{where}: must be a file; there is none at {shown(path)}.")
     if ending is None:
-        known = ", ".join([*_SEPARATORS, *_PARQUET])
+        known = ", ".join([*_SEPARATORS, *_PARQUET, *OTHER_ENDINGS])
         raise InputError(
-            f"{where}: must end in one of {known}, and may be compressed ({', '.join(_OPENERS)}); "
+            f"{where}: must end in one of {known}; text and Parquet may be compressed ({', '.join(_OPENERS)}); "
             f"found {shown(target.suffix)}. Rename or convert it."
         )
     return File(where, target, ending in _PARQUET, compression, _SEPARATORS.get(ending))
@@ -197,11 +205,15 @@ class Text:
         frame: one column of text per column; cells exactly as they are.
         notes: what there is to say about how it was read.
         line: gives the line a row starts in.
+        typed: columns whose numbers come from numbers and not from text, and have a decimal point.
+        dialect: separator and encoding.
     """
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
     line: Callable[[int], int | None]
+    typed: frozenset[str] = frozenset()
+    dialect: Dialect = field(default_factory=Dialect)
 
 
 @dataclass(frozen=True)
@@ -215,6 +227,7 @@ class _Scan:
     notes: tuple[str, ...]
     head: str
     tail: bytes
+    marked: bool
 
 
 def read_text(file: File, reading: Reading) -> Text:
@@ -226,29 +239,42 @@ def read_text(file: File, reading: Reading) -> Text:
     """
     scan = _scanned(file, reading)
     notes = list(scan.notes)
-    separator = file.separator
-    if separator is None:
-        separator = _separator(scan.head)
-        if separator != ",":
-            notes.append(f"cells are separated by {separator!r}")
-    width = _width(file, scan, separator)
-    rows = max(scan.lines - 1, 0)
-    _check_cells(file, reading, scan.size, (rows, width), f"a table of {rows} × {width} cells")
-    table = _batches(file, scan, separator, [f"f{k}" for k in range(width)])
-    names = [str(table.column(k)[0].as_py()) for k in range(width)]
-    check_names(names, file.where)
-    if table.num_rows < 2:
-        raise InputError(f"{file.where}: must have rows below the line of column names; found none.")
-    if width > 1 and all(re.fullmatch(r"[+-]?\d+([.,]\d+)?", name.strip()) for name in names):
-        notes.append("the first line is taken for column names, though all of them are numbers")
-    last = str(table.column(width - 1)[-1].as_py())
+    top = text_top(scan.head, file.separator, reading)
+    if file.separator is None and top.separator != ",":
+        notes.append(f"cells are separated by {top.separator!r}")
+    notes += top.notes
+    width = _width(file, scan, top)
+    check_memory(
+        # Cells as text with their places, numbers, and which are observed.
+        2 * scan.size + max(scan.lines - 1, 0) * width * (8 + 8 + 1),
+        max_memory=reading.max_memory,
+        where=file.where,
+        what=f"a table of {max(scan.lines - 1, 0)} × {width} cells",
+    )
+    table, ragged = _batches(file, scan, top, [f"f{k}" for k in range(width)])
+    last = str(table.column(width - 1)[-1].as_py()) if table.num_rows else ""
     if "\n" in last and not scan.tail.rstrip(b"\r\n\0 ").endswith(b'"'):
         # The parser takes the end of the file for the end of the quote, and rows for text.
-        raise _unclosed(file, _line(file, scan.encoding, table.num_rows - 1, skip_blank=width > 1))
-    table = table.slice(1)
-    columns = {name: pd.arrays.ArrowStringArray(table.column(k)) for k, name in enumerate(names)}
-    blank = width > 1
-    return Text(pd.DataFrame(columns), tuple(notes), lambda row: _line(file, scan.encoding, row + 1, skip_blank=blank))
+        raise _unclosed(file, _line(file, scan, table.num_rows - 1, top, width))
+
+    def line(record: int) -> int | None:
+        return _line(file, scan, record, top, width)
+
+    texts = [(number, next(csv.reader([text], delimiter=top.separator), [])) for number, _, text in ragged]
+    body = find_body(table, texts, top.header, reading=reading, where=file.where, line=line)
+    if body is None:
+        number, actual, _ = ragged[0]
+        raise _ragged(file, line(number), width, actual, reading)
+    check_names(body.names, file.where)
+    if not len(body.places):
+        raise InputError(f"{file.where}: must have rows below the line of column names; found none.")
+    if top.header == 1 and width > 1 and all(re.fullmatch(r"[+-]?\d+([.,]\d+)?", name.strip()) for name in body.names):
+        instead = option(reading.door, "header", 0)
+        notes.append(f"the first line is taken for column names, though all of them are numbers; if not, say {instead}")
+    columns = {name: pd.arrays.ArrowStringArray(column) for name, column in zip(body.names, body.columns, strict=True)}
+    dialect = Dialect(separator=top.separator, encoding="utf-8-sig" if scan.marked else scan.encoding)
+    frame = pd.DataFrame(columns)
+    return Text(frame, (*notes, *body.notes), lambda row: line(int(body.places[row])), dialect=dialect)
 
 
 def _check_cells(file: File, reading: Reading, size: int, shape: tuple[int, int], what: str) -> None:
@@ -262,7 +288,7 @@ def _scanned(file: File, reading: Reading) -> _Scan:
     """Look at every byte once: encoding, lines, the longest of them."""
     size = lines = longest = current = 0
     start = tail = b""
-    checker = Encoding(file.where, reading.encoding)
+    checker = Encoding(file.where, reading)
     with file.open() as stream:
         while chunk := stream.read(_CHUNK):
             size += len(chunk)
@@ -288,17 +314,11 @@ def _scanned(file: File, reading: Reading) -> _Scan:
         raise InputError(f"{file.where}: must be a table with column names in the first line; it is empty.")
     encoding, notes = checker.verdict()
     head = start.decode(encoding, errors="replace").lstrip("\ufeff")
-    return _Scan(size, lines + bool(current), longest, encoding, notes, head, tail)
+    marked = encoding == "utf-8" and start.startswith(codecs.BOM_UTF8)
+    return _Scan(size, lines + bool(current), longest, encoding, notes, head, tail, marked)
 
 
-def _separator(head: str) -> str:
-    """Return what separates the names in the first line that is not empty."""
-    first = next((line for line in head.splitlines() if line.strip()), "")
-    bare = re.sub(r'"[^"]*"', "", first)
-    return max(",;\t|", key=bare.count) if any(mark in bare for mark in ",;\t|") else ","
-
-
-def _options(scan: _Scan, separator: str, width: int | None) -> dict[str, Any]:
+def _options(scan: _Scan, top: Top, width: int | None) -> dict[str, Any]:
     return {
         "read_options": pacsv.ReadOptions(
             use_threads=False,
@@ -306,9 +326,10 @@ def _options(scan: _Scan, separator: str, width: int | None) -> dict[str, Any]:
             block_size=min(max(4 * scan.longest + 64, 16 * _CHUNK), max(2 * scan.size, _CHUNK), 2**31 - 1),
             autogenerate_column_names=True,
             encoding=scan.encoding,
+            skip_rows=top.skip,
         ),
         "parse_options": pacsv.ParseOptions(
-            delimiter=separator,
+            delimiter=top.separator,
             newlines_in_values=True,
             # In a table of one column an empty line is an empty cell.
             ignore_empty_lines=width != 1,
@@ -316,9 +337,9 @@ def _options(scan: _Scan, separator: str, width: int | None) -> dict[str, Any]:
     }
 
 
-def _width(file: File, scan: _Scan, separator: str) -> int:
-    with file.open() as stream, _reported(file, None, scan):
-        options = _options(scan, separator, None)
+def _width(file: File, scan: _Scan, top: Top) -> int:
+    with file.open() as stream, _reported(file, scan):
+        options = _options(scan, top, None)
         return len(pacsv.open_csv(stream, **_tolerant(options)).schema.names)
 
 
@@ -327,43 +348,46 @@ def _tolerant(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _batches(file: File, scan: _Scan, separator: str, names: list[str]) -> pa.Table:
-    options = _options(scan, separator, len(names))
-    ragged: list[Any] = []
+def _batches(file: File, scan: _Scan, top: Top, names: list[str]) -> tuple[pa.Table, list[tuple[int, int, str]]]:
+    """Return all records of the width of the table, and number, width and text of the first others."""
+    options = _options(scan, top, len(names))
+    ragged: list[tuple[int, int, str]] = []
 
     def found(row: Any) -> str:
-        ragged.append((row.number, row.expected_columns, row.actual_columns))
-        return "error"
+        if len(ragged) <= TAIL:
+            ragged.append((row.number - 1 - top.skip, row.actual_columns, row.text))
+        return "skip"
 
     options["parse_options"].invalid_row_handler = found
     types = dict.fromkeys(names, pa.large_string())
     convert = pacsv.ConvertOptions(column_types=types, strings_can_be_null=False, null_values=[])
-    with file.open() as stream, _reported(file, ragged, scan):
+    with file.open() as stream, _reported(file, scan):
         reader = pacsv.open_csv(stream, convert_options=convert, **options)
-        return pa.Table.from_batches(list(reader), schema=reader.schema)
+        return pa.Table.from_batches(list(reader), schema=reader.schema), ragged
 
 
 @contextmanager
-def _reported(file: File, ragged: list[Any] | None, scan: _Scan) -> Iterator[None]:
+def _reported(file: File, scan: _Scan) -> Iterator[None]:
     """Say what the parser found in the words of this project."""
     try:
         yield
     except UnicodeError as error:
         raise InputError(
-            f"{file.where}: must be text in {scan.encoding}; it is not ({error}). Name another with --encoding."
+            f"{file.where}: must be text in {scan.encoding}; it is not ({error}). Name another encoding."
         ) from error
     except pa.ArrowException as error:
-        if ragged:
-            number, expected, actual = ragged[0]
-            line = None if number is None else _line(file, scan.encoding, number - 1, skip_blank=expected > 1)
-            place = "a line" if line is None else f"line {line}"
-            raise InputError(
-                f"{file.where}, {place}: must have {expected} cells, as the first line; found {actual}. "
-                "Quote cells that hold the separator, or mend the line."
-            ) from error
         if "straddling" in str(error):
             raise _unclosed(file, None) from error
         raise InputError(f"{file.where}: must be a table of cells; it cannot be read ({error}).") from error
+
+
+def _ragged(file: File, line: int | None, expected: int, actual: int, reading: Reading) -> InputError:
+    place = "a line" if line is None else f"line {line}"
+    return InputError(
+        f"{file.where}, {place}: must have {expected} cells, as the first line; found {actual}. Quote cells that hold "
+        f"the separator, or mend the line; {option(reading.door, 'skip')} and {option(reading.door, 'footer')} leave "
+        "lines above and below the table out."
+    )
 
 
 def _unclosed(file: File, line: int | None) -> InputError:
@@ -371,14 +395,16 @@ def _unclosed(file: File, line: int | None) -> InputError:
     return InputError(f"{place}: must close every quote; a quoted cell never ends. Look for a stray quote.")
 
 
-def _line(file: File, encoding: str, record: int, *, skip_blank: bool) -> int | None:
+def _line(file: File, scan: _Scan, record: int, top: Top, width: int) -> int | None:
     """Return the line a record starts in; records may span lines, and empty lines are none."""
     quotes, seen = 0, -1
     start: int | None = None
     with file.open() as stream:
-        text = io.TextIOWrapper(stream, encoding, errors="replace")
+        text = io.TextIOWrapper(stream, scan.encoding, errors="replace")
         for number, line in enumerate(text, start=1):
-            if quotes % 2 == 0 and not (skip_blank and not line.strip("\r\n")):
+            if number <= top.skip:
+                continue
+            if quotes % 2 == 0 and not (width > 1 and not line.strip("\r\n")):
                 seen += 1
                 if seen == record:
                     start = number

@@ -88,7 +88,8 @@ def _gathered(frame: Any, label: Any, rows: IntArray) -> Any:
     made = pd.api.extensions.take(array, rows, allow_fill=True)
     if made.dtype == object:
         made[alone] = None
-    return pd.Series(made, name=label)
+    # Without its dtype pandas 3 would take a column of objects for one of its own text type.
+    return pd.Series(made, name=label, dtype=made.dtype)
 
 
 def nullable(series: pd.Series) -> Any:
@@ -130,7 +131,8 @@ def _put(series: pd.Series, index: IntArray, gaps: IntArray, use: ColumnUse, num
         array[gaps] = np.array(entries, dtype=array.dtype)
     else:
         array[gaps] = pd.array(entries, dtype=array.dtype)
-    return pd.Series(array, name=series.name)
+    made: pd.Series = pd.Series(array, name=series.name, dtype=array.dtype)
+    return made
 
 
 def _rounded(days: FloatArray, coding: Coding, *, fine: bool = False) -> IntArray:
@@ -149,7 +151,7 @@ def _entries(series: Any, use: ColumnUse, numbers: FloatArray) -> list[Any]:
     if coding.text:
         if coding.form is not None:
             return list(written_dates(numbers, coding.form))
-        return written_numbers(numbers, decimals=coding.decimals, decimal=coding.decimal, width=coding.width)
+        return written_numbers(numbers, decimals=coding.decimals, style=coding.style, width=coding.width)
     if coding.form is not None:
         moments = _rounded(numbers, coding, fine=getattr(series.dtype, "time_unit", None) == "ns")
         if series.dtype == nw.Date:

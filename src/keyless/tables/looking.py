@@ -14,22 +14,24 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
 
 from keyless.errors import InputError
-from keyless.tables.cells import date_format, days_of
+from keyless.tables.asking import ask_mark, not_a_number
+from keyless.tables.cells import are_whole, date_format, days_of, decimals_of, padded_width
 from keyless.tables.columns import Coding, Column, levels_in_order
-from keyless.tables.reading import ColumnUse, Kind, shown
+from keyless.tables.numbers import NumberStyle, Styled, styled
+from keyless.tables.reading import MISSING, ColumnUse, Kind, shown
 
 __all__ = [
     "MAX_LEVELS",
     "Found",
+    "check_marks",
     "encode",
     "identifies",
     "is_named_like_id",
@@ -57,6 +59,13 @@ MANY_LEVELS = 100
 SHORT = 50
 """… and when none has more characters."""
 
+NEARLY = 0.95
+"""A column of cells is refused where so many are numbers and others are not, …"""
+
+FEW_STRANGE = 3
+"""… or where half of them are, and the others are so few different ones that each may mean missing."""
+
+_DASHES = "^[-\u2010-\u2015\u2212]{1,3}$"
 _TRUTHS = ({"true", "false"}, {"yes", "no"})
 _ID = re.compile(r"^id$|[_\s.\-:]id$|^(row|record|uu|gu)_?id$", re.IGNORECASE)
 _CAMEL_ID = re.compile(r"[a-z](Id|ID)$")
@@ -280,77 +289,134 @@ def _indicators(codes: IntArray, groups: Sequence[Sequence[int]]) -> FloatArray:
 
 
 def _cells(column: Column) -> Found:
-    cells = column.cells
-    if cells.missing.all():
+    if column.cells.missing.all():
         return _empty(column)
-    if cells.constant:
-        return _left(column, f"every observed entry is the same, {shown(cells.observed[0].as_py())}")
-    numeric = cells.are_numbers(column.decimal)
-    if numeric.all():
-        return _cell_numbers(column, column.decimal)
-    if column.decimal == "." and cells.are_numbers(",").all():
-        return _commas(column)
+    if column.cells.constant:
+        return _left(column, f"every observed entry is the same, {shown(column.cells.observed[0].as_py())}")
+    column = with_dashes(column)
+    cells = column.cells
+    numbers = _numbers_in(column)
+    if numbers is not None:
+        return _cell_numbers(column, numbers)
     forms = date_format(cells)
     if len(forms) == 1:
         return _number(column, days_of(cells, forms[0]), "date", "dates, in days", Coding(text=True, form=forms[0]))
     if forms:
         return _left(column, "dates whose day and month cannot be told apart; write them as year-month-day")
-    codes, levels = column.levels
+    levels = column.levels[1]
     if any({level.lower() for level in levels} <= truths for truths in _TRUTHS):
         values = np.array([np.nan if e is None else float(e.lower() in ("true", "yes")) for e in column.entries])
         return _marked(column, values, "boolean", "true and false", text=True)
-    like_numbers = numeric | cells.are_numbers(",") | cells.are_numbers(".")
-    strange = len({levels[code] for code in codes[codes >= 0][~like_numbers]})
-    if like_numbers.mean() >= 0.95 or (like_numbers.mean() >= 0.5 and strange <= 3):
-        # Nearly a column of numbers: leaving it out, or guessing what the rest means, would be a silent choice.
-        raise _not_a_number(column, numeric)
-    return _text(column)
+    _refuse_nearly_numbers(column)
+    return _said_of_numbers(_text(column), column)
 
 
-def _not_a_number(column: Column, numeric: BoolArray) -> InputError:
-    rows = np.flatnonzero(~column.cells.missing)[~numeric]
-    row = int(rows[0])
-    cell = str(column.entries[row])
-    name, quoted = shlex.quote(column.name), shlex.quote(cell)
-    advice = f"Name it missing with --missing {quoted}, or leave the column out with --drop {name}."
-    if column.cells.are_infinite()[~numeric][0]:
-        return column.refuse(row, f"{shown(cell)} is an infinity, not a finite number", advice)
-    if "," in cell and column.decimal == ".":
-        advice = "Say decimal=',' if the comma is a decimal mark; take it out if it divides thousands. Or: " + advice
-    return column.refuse(row, f"{shown(cell)} is not a number", advice)
+def _said_of_numbers(found: Found, column: Column) -> Found:
+    """Say why a column that is left out is not one of numbers, where most of it looks like it."""
+    written = column.cells.written
+    if found.use.kind != "left out" or written.like_numbers.mean() < 0.5:
+        return found
+    if written.like_numbers.all() and len(written.units) > 1:
+        units = ", ".join(shown(unit) for unit in written.units[:3] if unit)
+        said = f"numbers with different units ({units}): write all in one to use them"
+    elif not written.like_numbers.all():
+        strange = column.cells.observed[int(np.argmin(written.like_numbers))].as_py()
+        said = f"{written.like_numbers.mean():.0%} are numbers, others such as {shown(strange, limit=40)} are not"
+    else:
+        return found
+    return replace(found, use=replace(found.use, reason=f"{found.use.reason}; {said}"))
 
 
-def _commas(column: Column) -> Found:
-    """Return numbers with decimal commas; every cell has been found to fit."""
-    if column.cells.ambiguous_commas:
-        row = int(np.flatnonzero(~column.cells.missing)[column.cells.match(",")][0])
-        raise column.refuse(
-            row,
-            f"the comma of {shown(column.entries[row])} may be a decimal mark or divide thousands",
-            "Say decimal=',' if it is a decimal mark; take it out if it divides thousands.",
-        )
-    return _cell_numbers(column, ",")
+def with_dashes(column: Column) -> Column:
+    """Return a column whose dashes mean missing where everything else in it is a number or a date."""
+    if not set(MISSING) <= set(column.markers) or not column.cells.match(_DASHES).any():
+        return column
+    dashes = tuple(cell for cell in column.levels[1] if re.fullmatch(_DASHES, cell))
+    without = replace(column, markers=(*column.markers, *dashes))
+    cells = without.cells
+    if cells.missing.all():
+        return column
+    return without if cells.written.like_numbers.mean() >= NEARLY or date_format(cells) else column
 
 
-def _cell_numbers(column: Column, decimal: str) -> Found:
+def _numbers_in(column: Column) -> Styled | None:
+    """Return the cells as numbers where all of them are; ask where they can be read in two ways."""
+    cells, mark = column.cells, column.decimal or "."
+    if cells.are_numbers(mark).all():
+        if column.decimal is None and cells.points_likely_divide:
+            raise ask_mark(column, mark)
+        return Styled(NumberStyle(mark), cells.plain(mark))
+    found = styled(cells.written, column.decimal)
+    if found is not None and found.open is not None:
+        if found.style.thousands:
+            raise ask_mark(column, found.style.thousands)
+        # Points are decimal marks unless other columns of the table say otherwise; see `check_marks`.
+        return replace(found, open=None)
+    return found
+
+
+def _refuse_nearly_numbers(column: Column) -> None:
+    """Refuse what nearly is a column of numbers: to leave it out, or to guess what the rest means, would be silent."""
     cells = column.cells
-    values = cells.numbers(decimal)
-    whole = cells.whole
-    if whole and not cells.missing.any():
-        if cells.padded and len(values) > 1 and len(column.levels[1]) == len(values):
+    if cells.written.like_numbers.mean() < 0.5 and cells.are_infinite().mean() < 0.5:
+        return
+    styles = list(cells.written.styles())
+    fits = [cells.written.fitting(style) for style in styles]
+    best = max(range(len(styles)), key=lambda number: int(fits[number].sum()))
+    some = np.any(fits, axis=0)
+    codes, levels = column.levels
+    strange = len({levels[code] for code in codes[codes >= 0][~some]})
+    dressed = styles[best].before or styles[best].after
+    if some.mean() >= NEARLY or (not dressed and some.mean() >= 0.5 and strange <= FEW_STRANGE):
+        raise not_a_number(column, fits[best], styles[best])
+
+
+def _cell_numbers(column: Column, numbers: Styled, *, reason: str | None = None) -> Found:
+    values, style = column.cells.values(numbers.plain), numbers.style
+    whole = are_whole(numbers.plain)
+    if whole and reason is None and not column.cells.missing.any():
+        if column.cells.padded and len(values) > 1 and len(column.levels[1]) == len(values):
             return _left(column, "padded with zeros, every entry different", candidate=True)
         if identifies(column.name, values):
             return _left(column, "whole numbers, all different, and named like an id", kind="id", candidate=True)
     coding = Coding(
         text=True,
-        decimal=decimal,
-        decimals=cells.decimals(decimal),
-        width=cells.width() if whole else 0,
+        decimals=decimals_of(numbers.plain),
+        width=padded_width(numbers.plain) if whole else 0,
+        **asdict(style),
     )
-    reason = "whole numbers" if whole else "numbers"
-    if decimal != column.decimal:
-        reason += " with decimal commas"
-    return _number(column, values, "integer" if whole else "number", reason, coding)
+    said = reason or ("whole numbers" if whole else "numbers") + _said(style, column.decimal)
+    return _number(column, values, "integer" if whole else "number", said, coding)
+
+
+def _said(style: NumberStyle, decimal: str | None) -> str:
+    """Say how numbers are written, where they are not plain."""
+    parts = []
+    if style.decimal == "," and decimal is None:
+        parts.append("decimal commas")
+    if style.thousands:
+        parts.append(f"thousands divided by {shown(style.thousands)}")
+    parts += [f"{shown(part.strip())}" for part in (style.before, style.after) if part]
+    if style.parentheses:
+        parts.append("negative ones in parentheses")
+    return f" with {' and '.join(parts)}" if parts else ""
+
+
+def check_marks(columns: Sequence[Column], found: Sequence[Found]) -> None:
+    """Ask where points may divide thousands and another column of the same table has decimal commas.
+
+    Args:
+        columns: the columns.
+        found: what they count as.
+    """
+    numeric = [one.use.kind in ("number", "integer") and one.use.coding.text for one in found]
+    codings = [one.use.coding for one in found]
+    marked = [(column, coding) for column, coding, use in zip(columns, codings, numeric, strict=True) if use]
+    commas = [column.name for column, coding in marked if coding.decimal == ","]
+    for column, coding in marked if commas else ():
+        doubtful = column.decimal is None and coding.decimal == "." and not coding.thousands
+        if doubtful and with_dashes(column).cells.points_may_divide:
+            raise ask_mark(column, ".", because=f", and column {shown(commas[0])} has decimal commas")
 
 
 def _as_number(column: Column) -> Found:
@@ -367,17 +433,17 @@ def _as_number(column: Column) -> Found:
             f"{column.where}, column {column.name!r}: must hold numbers to be used as such; "
             f"found type {column.series.dtype}. Take it out of as_number."
         )
+    column = with_dashes(column)
     cells = column.cells
-    decimal = "," if column.decimal == "." and cells.match(",").any() else column.decimal
-    numeric = cells.are_numbers(decimal)
-    if not numeric.all():
-        raise _not_a_number(column, cells.are_numbers(column.decimal))
+    numbers = _numbers_in(column) if len(cells.observed) else Styled(NumberStyle(column.decimal or "."), cells.observed)
+    if numbers is None:
+        styles = [*cells.written.styles(), NumberStyle(column.decimal or ".")]
+        best = max(styles, key=lambda style: int(cells.written.fitting(style).sum()))
+        raise not_a_number(column, cells.written.fitting(best), best)
     if column.family in ("category", "ordered"):
         # Only the categories there are can be filled in.
-        return _marked(column, cells.numbers(decimal), "number", "named in as_number")
-    whole = cells.whole
-    coding = Coding(text=True, decimal=decimal, decimals=cells.decimals(decimal), width=cells.width() if whole else 0)
-    return _number(column, cells.numbers(decimal), "integer" if whole else "number", "named in as_number", coding)
+        return _marked(column, cells.values(numbers.plain), "number", "named in as_number")
+    return _cell_numbers(column, numbers, reason="named in as_number")
 
 
 # --- as another table was read ---------------------------------------------------------------------------------------
@@ -408,8 +474,9 @@ def encode(column: Column, use: ColumnUse, levels: Sequence[Any]) -> FloatArray:
     elif typed:
         values = column.numbers
     else:
-        numeric = column.cells.are_numbers(coding.decimal)
-        if not numeric.all():
-            raise _not_a_number(column, numeric)
-        values = column.cells.numbers(coding.decimal)
+        column = with_dashes(column)
+        plain = column.cells.written.read(coding.style)
+        if plain.null_count:
+            raise not_a_number(column, column.cells.written.fitting(coding.style), coding.style)
+        values = column.cells.values(plain)
     return _finite(column, values)[:, None]

@@ -13,8 +13,9 @@ from keyless.arrays import as_matrix, batches, to_numpy
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.ids import row_numbers
-from keyless.tables.memory import check_memory, is_large
-from keyless.tables.reading import ColumnUse, Kind, Reading
+from keyless.tables.memory import check_memory, in_words, is_large
+from keyless.tables.places import Place, missing_extra
+from keyless.tables.reading import ColumnUse, Kind, Reading, shown
 
 __all__ = [
     "as_anndata",
@@ -26,6 +27,7 @@ __all__ = [
     "is_sparse",
     "read_anndata",
     "read_array",
+    "read_h5ad",
     "read_sparse",
 ]
 
@@ -132,6 +134,37 @@ def read_sparse(table: Any, *, name: str, reading: Reading) -> Parts:
 def is_anndata(table: Any) -> bool:
     """Tell whether something is an AnnData, without importing its library."""
     return all(hasattr(table, part) for part in ("X", "obs", "var", "obs_names", "var_names", "obsm", "uns"))
+
+
+def read_h5ad(place: Place, reading: Reading) -> Any:
+    """Return the AnnData of a file.
+
+    Args:
+        place: the file.
+        reading: limits.
+    """
+    if not place.path.is_file():
+        raise InputError(f"{place.where}: must be a file; there is none at {shown(place.path)}.")
+    try:
+        import h5py  # noqa: PLC0415 — comes with anndata
+        from anndata import read_h5ad as read  # noqa: PLC0415 — an extra
+    except ImportError as error:
+        raise missing_extra(place.where, "AnnData files", "anndata") from error
+    try:
+        sizes: list[int] = []
+        with h5py.File(place.path, "r") as file:
+            # A small file may hold a lot, compressed.
+            file.visititems(lambda _name, part: sizes.append(int(getattr(part, "nbytes", 0))))
+        what = f"an AnnData of {in_words(sum(sizes))}"
+        check_memory(2 * sum(sizes), max_memory=reading.max_memory, where=place.where, what=what)
+        return read(place.path)
+    except InputError:
+        raise
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{place.where}: must be an AnnData file; it is damaged or something else ({said})."
+        ) from error
 
 
 def read_anndata(table: Any, *, name: str, reading: Reading) -> Parts:

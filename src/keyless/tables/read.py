@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,23 @@ from narwhals.exceptions import DuplicateError
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.columns import Column, first_signalling
+from keyless.tables.databases import is_sqlite, read_duckdb, read_sqlite
+from keyless.tables.dialect import Dialect
 from keyless.tables.files import STDIN, File, open_file, read_parquet, read_text, to_pandas
 from keyless.tables.frames import from_records, without_views
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
 from keyless.tables.large import read_large
 from keyless.tables.long import widened
-from keyless.tables.looking import encode, look
-from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, read_array, read_sparse
+from keyless.tables.looking import check_marks, encode, look
+from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, read_array, read_h5ad, read_sparse
 from keyless.tables.memory import check_memory, memory_needed
 from keyless.tables.naming import name_reference
-from keyless.tables.reading import Reading, check_named, shown
+from keyless.tables.places import place_of
+from keyless.tables.reading import ColumnUse, Reading, check_named, shown
+from keyless.tables.spreadsheets import read_sheet
 from keyless.tables.table import Form, Table
 
-__all__ = ["read_like", "read_table", "read_tables"]
+__all__ = ["read_cells", "read_like", "read_table", "read_tables"]
 
 FEW_ROWS = 5
 """A table with fewer rows gets a note: nothing much can be told from it."""
@@ -44,6 +48,8 @@ class _Given:
     notes: tuple[str, ...] = ()
     source: str | None = None
     line: Callable[[int], int | None] = field(default=lambda _row: None, repr=False)
+    typed: frozenset[str] = frozenset()
+    dialect: Dialect = field(default_factory=Dialect)
 
     @property
     def is_file(self) -> bool:
@@ -96,8 +102,8 @@ def read_table(table: Any, *, name: str, reading: Reading | None = None) -> Tabl
 
     Args:
         table: an array (NaN is missing), a frame (pandas, polars, pyarrow and others that narwhals knows, eager or
-            lazy), a list of dictionaries, a sparse matrix, an AnnData, the path of a CSV, TSV or Parquet file, `"-"`
-            for standard input, or a table that was read before.
+            lazy), a list of dictionaries, a sparse matrix, an AnnData, the path of a CSV, TSV, Parquet or AnnData
+            file, `"file.xlsx::sheet"`, `"file.db::table"`, `"-"` for standard input, or a table that was read before.
         name: what to call it.
         reading: how to read it.
 
@@ -117,16 +123,27 @@ def read_table(table: Any, *, name: str, reading: Reading | None = None) -> Tabl
 
 
 def _read(table: Any, name: str, reading: Reading) -> Table:
+    reading = reading.of(name)
     if isinstance(table, Table):
         return replace(table, block=replace(table.block, name=name))
+    source = str(table) if isinstance(table, str | Path) else None
+    if isinstance(table, str | Path) and place_of(table).kind == "anndata":
+        table = read_h5ad(place_of(table), reading)
     if isinstance(table, str | Path):
-        file = open_file(table, max_memory=reading.max_memory)
-        large = read_large(file, name=name, source=str(table), reading=reading) if file.parquet else None
-        read = _read_frame(_read_file(file, table, reading), name, reading) if large is None else large
+        read = _read_path(table, name, reading)
     elif is_anndata(table):
         block, matrix, uses = read_anndata(table, name=name, reading=reading)
         missing = reading.unstored == "missing"
-        read = Table(block, table, indexed=True, uses=uses, form="anndata", matrix=matrix, unstored_missing=missing)
+        read = Table(
+            block,
+            table,
+            indexed=True,
+            uses=uses,
+            source=source,
+            form="anndata",
+            matrix=matrix,
+            unstored_missing=missing,
+        )
     elif is_sparse(table):
         block, matrix, uses = read_sparse(table, name=name, reading=reading)
         missing = reading.unstored != "zero"
@@ -180,12 +197,47 @@ def _check_signalling(frame: pd.DataFrame, name: str) -> None:
             )
 
 
+def _read_path(path: str | Path, name: str, reading: Reading) -> Table:
+    if place_of(path).kind != "file":
+        return _read_frame(_read_part(path, reading), name, reading)
+    file = open_file(path, max_memory=reading.max_memory)
+    large = read_large(file, name=name, source=str(path), reading=reading) if file.parquet else None
+    return _read_frame(_read_file(file, path, reading), name, reading) if large is None else large
+
+
+def _read_part(path: str | Path, reading: Reading) -> _Given:
+    """Read a sheet of a spreadsheet or a table of a database."""
+    place = place_of(path)
+    if place.kind == "database" and not is_sqlite(place.path):
+        return _laid_out(_Given(read_duckdb(place, reading), place.where, source=str(path)), reading)
+    text = read_sqlite(place, reading) if place.kind == "database" else read_sheet(place, reading)
+    given = _Given(text.frame, place.where, "cells", text.notes, str(path), text.line, text.typed, text.dialect)
+    return _laid_out(given, reading)
+
+
 def _read_file(file: File, path: str | Path, reading: Reading) -> _Given:
     source = None if file.path is None else str(path)
     if file.parquet:
         return _laid_out(_Given(read_parquet(file, reading), file.where, source=source), reading)
     text = read_text(file, reading)
-    return _laid_out(_Given(text.frame, file.where, "cells", text.notes, source, text.line), reading)
+    given = _Given(text.frame, file.where, "cells", text.notes, source, text.line, dialect=text.dialect)
+    return _laid_out(given, reading)
+
+
+def read_cells(path: str | Path, reading: Reading | None = None) -> pd.DataFrame:
+    """Return a file as a frame of text, with column names in its first line, and nothing else recognised.
+
+    Args:
+        path: a file, or a sheet or table in it.
+        reading: how to read it.
+    """
+    reading = replace(Reading() if reading is None else reading, skip=0, header=1, footer=0, layout="wide")
+    if place_of(path).kind == "file":
+        given = _read_file(open_file(path, max_memory=reading.max_memory), path, reading)
+    else:
+        given = _read_part(path, reading)
+    frame: pd.DataFrame = given.native
+    return frame.map(lambda cell: "" if pd.isna(cell) else str(cell))
 
 
 def _laid_out(given: _Given, reading: Reading) -> _Given:
@@ -214,6 +266,8 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
     ]
     indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
     found = [look(column, reading.wish(name, column.name)) for column in columns]
+    if given.is_file:
+        check_marks(columns, found)
     # The long layout has its rows named already, and its columns are entries, none of them an id.
     id_at = None if indexed and reading.layout == "long" else id_column(columns, found, indexed=indexed)
     uses = named_rows(found, id_at)
@@ -246,7 +300,14 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
         source=given.source,
         id_column=None if id_at is None else labels[id_at],
         form=given.form,
+        dialect=_with_mark(given.dialect, uses, reading),
     )
+
+
+def _with_mark(dialect: Dialect, uses: Sequence[ColumnUse], reading: Reading) -> Dialect:
+    """Return a dialect with the decimal mark that the columns have, or that the caller says they have."""
+    commas = any(use.kind in ("number", "integer") and use.coding.decimal == "," for use in uses)
+    return replace(dialect, decimal=",") if commas or reading.mark == "," else dialect
 
 
 def _column(given: _Given, reading: Reading, label: str, series: Any) -> Column:
@@ -256,8 +317,9 @@ def _column(given: _Given, reading: Reading, label: str, series: Any) -> Column:
         where=given.where,
         is_file=given.is_file,
         markers=reading.missing,
-        decimal=reading.decimal,
+        decimal="." if label in given.typed else reading.mark,
         line=given.line,
+        door=reading.door,
     )
 
 
@@ -269,9 +331,15 @@ def read_like(rows: Any, *, like: Table, reading: Reading | None = None) -> Tabl
         like: the known table.
         reading: how to read a file.
     """
-    reading = Reading() if reading is None else reading
+    reading = (Reading() if reading is None else reading).of(like.name)
+    if isinstance(rows, str | Path) and place_of(rows).kind == "anndata":
+        rows = read_h5ad(place_of(rows), reading)
     if isinstance(rows, str | Path):
-        given: _Given | None = _read_file(open_file(rows, max_memory=reading.max_memory), rows, reading)
+        given: _Given | None = (
+            _read_file(open_file(rows, max_memory=reading.max_memory), rows, reading)
+            if place_of(rows).kind == "file"
+            else _read_part(rows, reading)
+        )
     elif is_anndata(rows) or is_sparse(rows):
         given = None
     else:

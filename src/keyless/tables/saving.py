@@ -6,6 +6,7 @@ come back as text; everything else comes back as it was.
 
 from __future__ import annotations
 
+import codecs
 import datetime
 import io
 import json
@@ -26,6 +27,7 @@ from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.cells import DATES
 from keyless.tables.columns import Coding
+from keyless.tables.dialect import Dialect
 from keyless.tables.ids import row_numbers
 from keyless.tables.kept import KeptFile
 from keyless.tables.matrices import is_sparse
@@ -59,6 +61,7 @@ def pack_table(table: Table) -> tuple[dict[str, Any], Arrays, Files]:
         "source": table.source,
         "unstored_missing": table.unstored_missing,
         "uses": [asdict(use) for use in table.uses],
+        "dialect": asdict(table.dialect),
     }
     if table.matrix is not None:
         document["matrix"] = _pack_matrix(table.matrix, arrays)
@@ -118,6 +121,7 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
         matrix=matrix if form != "frame" else None,
         unstored_missing=sound.flag(document["unstored_missing"], "unstored_missing"),
         kept=_kept(document["kept"]) if "kept" in document else None,
+        dialect=_dialect(document.get("dialect", {})),
     )
     _check_whole(table)
     return table
@@ -164,9 +168,22 @@ def _coding(given: Any, rows: int) -> Coding | None:
         if sound.number(shown, "coding", low=0, whole=True) > _LONGEST_NUMBER:
             raise ValueError(f"numbers must be written with at most {_LONGEST_NUMBER} characters")
     sound.one_of(coding.decimal, "decimal", (".", ","))
+    for part in (coding.thousands, coding.before, coding.after):
+        if len(sound.text(part, "coding")) > _LONGEST_NUMBER:
+            raise ValueError(f"what stands around numbers must have at most {_LONGEST_NUMBER} characters")
     if coding.form is not None:
         sound.one_of(coding.form, "form", (*DATES, "D", "us"))
     return coding
+
+
+def _dialect(given: Any) -> Dialect:
+    dialect = Dialect(**sound.mapping(given, "dialect"))
+    sound.one_of(dialect.kind, "dialect", ("text", "sheet"))
+    sound.one_of(dialect.decimal, "dialect", (".", ","))
+    if len(sound.text(dialect.separator, "dialect")) != 1:
+        raise ValueError("a separator must be one character")
+    codecs.lookup(sound.text(dialect.encoding, "dialect"))
+    return dialect
 
 
 def _kept(given: Any) -> KeptFile:

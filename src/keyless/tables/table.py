@@ -14,6 +14,7 @@ import pandas as pd
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables import matrices
+from keyless.tables.dialect import Dialect
 from keyless.tables.frames import build, taken, to_records
 from keyless.tables.kept import KeptFile
 from keyless.tables.reading import ColumnUse
@@ -44,6 +45,7 @@ class Table:
         matrix: the array or sparse matrix given, where the block does not hold all of it.
         unstored_missing: whether what a sparse matrix does not store is missing, rather than 0.
         kept: the large file whose entries are read again when they are asked for.
+        dialect: how the file it was read from is written.
     """
 
     block: Block
@@ -57,6 +59,7 @@ class Table:
     matrix: Any = field(default=None, repr=False)
     unstored_missing: bool = False
     kept: KeptFile | None = None
+    dialect: Dialect = field(default_factory=Dialect)
 
     @property
     def name(self) -> str:

@@ -1,0 +1,120 @@
+"""Groups give the map: over groups, the mean factors of one table and of the other are paired data.
+
+No row need be matched for that. Chance is told by exchanged groups: where the rows of a group are offered those of
+another group, nobody meets its partner, and whatever stands out then is chance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import minimize_scalar
+
+from keyless.maps.canonical import Coupled, CrossFit, cross_fit
+from keyless.model.factors import Factors
+from keyless.pairs.limits import Limits
+from keyless.pairs.posterior import log_sums, pair_places
+
+__all__ = ["FEWEST_GROUPS", "exchanged", "group_map", "shared_groups", "sharpened_by"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+FEWEST_GROUPS = 30
+"""Groups that both tables must have before their means are looked at: a map of few factors has as many numbers."""
+
+_GROUPS_PER_FACTOR = 4
+"""Groups that each factor of both tables asks for; of fewer groups, fewer factors are used."""
+
+_WEAKEST, _STRONGEST = 0.5, 2.0
+"""Factors by which exchanged groups may weaken or strengthen log-likelihood ratios: beyond, one factor for all pairs is
+not enough."""
+
+_FOLDS = 8
+"""Folds of groups; each shows what the map that the others give is worth."""
+
+
+def shared_groups(limits: Limits) -> IntArray:
+    """Return the labels of the groups that both tables have, in rising order; none where there are no groups."""
+    if limits.groups is None:
+        return np.empty(0, dtype=np.int64)
+    both = np.intersect1d(*limits.groups)
+    return np.asarray(both[both >= 0], dtype=np.int64)
+
+
+def group_map(left: Factors, right: Factors, limits: Limits) -> CrossFit:
+    """Return the map that the mean factors of groups give.
+
+    A mean counts by the root of how many rows it is of, which gives all means the same noise.
+
+    Args:
+        left: factors of the left table.
+        right: factors of the right table.
+        limits: with groups that both tables have.
+    """
+    if limits.groups is None:
+        raise ValueError("limits: must have groups.")
+    shared = shared_groups(limits)
+    most = max(2, len(shared) // (2 * _GROUPS_PER_FACTOR))
+    means = [
+        _means(side.scores[:, :most], labels, shared) for side, labels in zip((left, right), limits.groups, strict=True)
+    ]
+    # Dealt along the first factor, like rows.
+    fold = np.argsort(np.argsort(means[0][:, 0], kind="stable"), kind="stable") % _FOLDS
+    return cross_fit([Coupled.of_pairs(*(side[fold == k] for side in means)) for k in range(_FOLDS)])
+
+
+def exchanged(limits: Limits) -> Limits:
+    """Return limits under which the rows of every left group meet those of another right group of about its size."""
+    if limits.groups is None:
+        raise ValueError("limits: must have groups.")
+    shared = shared_groups(limits)
+    sizes = [np.searchsorted(np.sort(labels), shared, side="right") for labels in limits.groups]
+    sizes = [size - np.searchsorted(np.sort(labels), shared) for size, labels in zip(sizes, limits.groups, strict=True)]
+    order = np.lexsort((shared, *sizes))
+    partner = dict(zip(shared[order].tolist(), shared[np.roll(order, 1)].tolist(), strict=True))
+    nobody = int(max(labels.max() for labels in limits.groups)) + 1
+    left, right = limits.groups
+    found, place = np.unique(left, return_inverse=True)
+    moved = np.array([partner.get(label, nobody) for label in found.tolist()], dtype=np.int64)[place]
+    return Limits(limits.shape, (moved, right))
+
+
+def sharpened_by(own: sparse.csr_array, other: sparse.csr_array, alone: FloatArray) -> float:
+    """Return the factor for log-likelihood ratios under which they are worth what they say.
+
+    Every left row is offered the rows of its own group and those of another. Its partner is in its own group, or it has
+    none. The factor is the one under which that is likeliest: where ratios say too much, rows of the other group are
+    taken for the partner too surely and too often.
+
+    Args:
+        own: log-likelihood ratios of pairs of the same group.
+        other: those of left rows with the rows of another group.
+        alone: of each left row, the log-odds of having no partner against any one row of its group being it.
+    """
+    counts = [np.diff(ratios.indptr) for ratios in (own, other)]
+    both = (counts[0] > 0) & (counts[1] > 0)
+    if not both.any():
+        return 1.0
+
+    def surprise(log_factor: float) -> float:
+        mine, theirs = (
+            log_sums(pair_places(ratios)[0], np.exp(log_factor) * ratios.data, ratios.shape[0])[both]
+            for ratios in (own, other)
+        )
+        mine = np.logaddexp(mine, alone[both])
+        return float(np.mean(np.logaddexp(mine, theirs) - mine))
+
+    bounds = float(np.log(_WEAKEST)), float(np.log(_STRONGEST))
+    return float(np.exp(minimize_scalar(surprise, bounds=bounds, method="bounded").x))
+
+
+def _means(scores: FloatArray, labels: IntArray, shared: IntArray) -> FloatArray:
+    """Return the sum of each group's rows, over the root of how many they are."""
+    rows = np.flatnonzero(np.isin(labels, shared))
+    place = np.searchsorted(shared, labels[rows])
+    members = sparse.csr_array((np.ones(len(rows)), (place, rows)), shape=(len(shared), len(labels)))
+    count = np.bincount(place, minlength=len(shared))
+    return np.asarray(members @ scores / np.sqrt(count)[:, None])

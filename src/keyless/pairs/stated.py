@@ -1,0 +1,135 @@
+"""What is said about each row: one distribution over its candidates and "no partner".
+
+Match, probability, second best and margin are all read off this distribution, so they cannot contradict each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from keyless.pairs.limits import Limits
+from keyless.pairs.posterior import FIRST_SHARE, pair_places
+
+__all__ = ["LEAST_TOLD", "Stated", "stated"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+LEAST_TOLD = 1e-12
+"""Probabilities below this one are not told apart: margins stay below log(1/this) = 27.6 nats."""
+
+
+@dataclass(frozen=True, eq=False)
+class Stated:
+    """The distributions of all rows.
+
+    Attributes:
+        coupling: reference rows × rows of the table, how likely each pair is one entity; sparse where only listed pairs
+            were looked at. What a row of it and `alone` leave of 1 is spread over pairs that were not looked at.
+        alone: how likely each reference row has no partner.
+        probability: of each row's match, or of its having no partner where it has no match.
+        margin: log of how many times likelier that is than the likeliest other answer; negative where it is less
+            likely, which one-to-one matching sometimes asks of a row.
+    """
+
+    coupling: Any
+    alone: FloatArray
+    probability: FloatArray
+    margin: FloatArray
+
+
+def stated(
+    permutation: IntArray,
+    coupling: Any,
+    *,
+    limits: Limits,
+    belief: float = 1.0,
+    answer: FloatArray | None = None,
+) -> Stated:
+    """Return the distribution of each row, the doubt whether there is a map at all included.
+
+    Args:
+        permutation: the row that belongs to each reference row, −1 for none.
+        coupling: probabilities of pairs, given that the map is right; dense or sparse.
+        limits: which pairs may be matched.
+        belief: how likely the map is right. If it is wrong, any row of the table may be the partner of any other.
+        answer: calibrated probability of each row's answer (its match, or no partner); the other answers of the row
+            share the rest as they did before. None: as the coupling says.
+    """
+    matched = permutation >= 0
+    rows = np.flatnonzero(matched)
+    pairs = coupling
+    if not isinstance(coupling, sparse.csr_array):
+        pairs = np.asarray(coupling, dtype=np.float64)
+    own = np.zeros(len(permutation))
+    own[rows] = np.asarray(pairs[rows, permutation[rows]]).ravel()
+    alone = np.clip(1.0 - np.asarray(pairs.sum(axis=1)).ravel(), 0.0, 1.0)
+    if answer is not None:
+        said = np.where(matched, own, alone)
+        rest = np.divide(1.0 - answer, 1.0 - said, out=np.zeros(len(said)), where=said < 1.0)
+        pairs = _rows_times(pairs, rest)
+        alone = np.where(matched, alone * rest, answer)
+        pairs = _with_own(pairs, rows, permutation[rows], answer[rows])
+    if belief < 1.0:
+        nobody = 1.0 - FIRST_SHARE * min(pairs.shape) / pairs.shape[0]
+        # Without any row to choose from there is no partner, map or not.
+        anybody = limits.choices > 0
+        guess = np.where(anybody, (1.0 - belief) * (1.0 - nobody) / np.maximum(limits.choices, 1), 0.0)
+        pairs = _mixed(pairs, belief, guess, limits)
+        alone = np.where(anybody, belief * alone + (1.0 - belief) * nobody, 1.0)
+    own[rows] = np.asarray(pairs[rows, permutation[rows]]).ravel()
+    probability = np.clip(np.where(matched, own, alone), 0.0, 1.0)
+    second = np.maximum(_best_other(pairs, permutation), np.where(matched, alone, 0.0))
+    margin = np.log(np.maximum(probability, LEAST_TOLD)) - np.log(np.clip(second, LEAST_TOLD, 1.0))
+    return Stated(pairs, np.clip(alone, 0.0, 1.0), probability, margin)
+
+
+def _rows_times(pairs: Any, factor: FloatArray) -> Any:
+    if isinstance(pairs, sparse.csr_array):
+        found = pairs.copy()
+        found.data = pairs.data * factor[pair_places(pairs)[0]]
+        return found
+    return pairs * factor[:, None]
+
+
+def _with_own(pairs: Any, rows: IntArray, columns: IntArray, values: FloatArray) -> Any:
+    """Return the pairs with the probabilities of the matches replaced."""
+    if not isinstance(pairs, sparse.csr_array):
+        pairs[rows, columns] = values
+        return pairs
+    index, others = pair_places(pairs)
+    partner = np.full(pairs.shape[0], -1, dtype=np.int64)
+    partner[rows] = columns
+    fresh = np.zeros(pairs.shape[0])
+    fresh[rows] = values
+    own = partner[index] == others
+    pairs.data[own] = fresh[index[own]]
+    return pairs
+
+
+def _mixed(pairs: Any, belief: float, guess: FloatArray, limits: Limits) -> Any:
+    """Return the pairs as far as the map is believed, and a guess among all that may be."""
+    if isinstance(pairs, sparse.csr_array):
+        found = pairs.copy()
+        found.data = belief * pairs.data + guess[pair_places(pairs)[0]]
+        return found
+    mask = limits.mask()
+    return belief * pairs + (guess[:, None] if mask is None else np.where(mask, guess[:, None], 0.0))
+
+
+def _best_other(pairs: Any, permutation: IntArray) -> FloatArray:
+    """Return the probability of the likeliest partner of each row other than its match; 0 where there is none."""
+    best = np.zeros(len(permutation))
+    if isinstance(pairs, sparse.csr_array):
+        rows, columns = pair_places(pairs)
+        other = permutation[rows] != columns
+        np.maximum.at(best, rows[other], pairs.data[other])
+        return best
+    others = pairs.copy()
+    rows = np.flatnonzero(permutation >= 0)
+    others[rows, permutation[rows]] = 0.0
+    return np.asarray(others.max(axis=1, initial=0.0))
