@@ -158,7 +158,9 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
         allowed = None if sparse.issparse(link.pairs) else limits.mask()
         evidence = replace(evidence, mirrored=_mirrored(scores[0], scores[1], link.permutation, allowed))
     believed = clear and evidence.mirrored < _MIRRORED
-    return _judged(evidence, believed=believed, sharp=evidence.sharpness > 0.5, clear=first.clear)
+    # Most matches must be right by their own probabilities, and the first choice of maps that have not seen them.
+    sharp = min(evidence.sharpness, float(link.probability[rows].mean())) > 0.5
+    return _judged(evidence, believed=believed, sharp=sharp, clear=first.clear)
 
 
 def _judged(evidence: Evidence, *, believed: bool, sharp: bool, clear: float) -> Evidence:

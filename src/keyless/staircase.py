@@ -26,6 +26,7 @@ from keyless.likelihood import FORBIDDEN
 from keyless.links import Links, TableLink
 from keyless.model.factor_model import FactorModel, fit, initial_model
 from keyless.model.joint_model import JointModel
+from keyless.model.moments import Moments, fit_moments
 from keyless.model.scales import Scale, ScaleName, scale_table
 from keyless.pairs.limits import Limits
 from keyless.progress import Deadline, stopped_by_interrupt
@@ -50,6 +51,9 @@ _MANY_ROWS = 500
 
 _MODEL_STEPS, _LATE_STEPS = 100, 5
 """Steps by which the model of linked tables is fitted, and how many of them when time is up."""
+
+_ROWS_FOR_STEPS = 2_000
+"""Rows up to which every step of that fit looks at each of them."""
 
 _FEW_COLUMNS = 200
 """Columns of all tables together up to which a model of them is fitted in seconds."""
@@ -468,12 +472,24 @@ class Staircase:
         self.report("matched", round(found.expected_right), len(found.permutation), found.evidence.score)
 
     def model_of(self, permutations: Sequence[IntArray]) -> FactorModel:
-        """Fit the joint model of all tables in a given order."""
+        """Fit the joint model of all tables in a given order.
+
+        Of many rows it is fitted to their mean products, which takes no longer for more of them; with gaps a few steps
+        over the rows follow.
+        """
         rows = [np.arange(len(self.scores[0][0])), *permutations]
         values, mask = stack(self.scores, rows)
         rank = max(1, min(self.settings.rank or 40, min(values.shape) // 2))
         steps = _LATE_STEPS if self.deadline.passed else _MODEL_STEPS
-        return fit(values, mask, initial_model(values, mask, rank), max_iter=steps)[0]
+        if len(values) <= _ROWS_FOR_STEPS:
+            return fit(values, mask, initial_model(values, mask, rank), max_iter=steps)[0]
+        whole = np.all([part >= 0 for part in rows], axis=0)
+        used = whole if whole.sum() > _ROWS_FOR_STEPS else np.ones(len(values), dtype=bool)
+        model = fit_moments(Moments.of(values[used], mask[used]), rank=rank)
+        if mask[used].all():
+            return model
+        some = np.flatnonzero(used)[:: max(1, int(used.sum()) // _ROWS_FOR_STEPS)]
+        return fit(values[some], mask[some], model, max_iter=_LATE_STEPS)[0]
 
     def correlations(self, model: FactorModel, number: int, permutation: IntArray) -> FloatArray:
         """Return the canonical correlations of the latents that matched rows of two tables speak of."""
