@@ -153,6 +153,30 @@ def overlap(data_sets: int, first_seed: int) -> list[dict[str, Any]]:
     return rows
 
 
+def growth(data_sets: int, first_seed: int) -> list[dict[str, Any]]:
+    """Time of one process against the number of rows, equal rows and 80% of them in both tables."""
+    rows = []
+    for share in (1.0, 0.8):
+        for n_rows in (100, 300, 1_000, 2_000, 4_000, 6_000, 20_000, 100_000)[: 4 if data_sets < 2 else None]:
+            made = make_shuffled_tables(n_rows, (20, 15), rank=8, noise=0.05, overlap=share, random_state=first_seed)
+            began = time.process_time()
+            links = keyless.link(made.tables, random_state=0)
+            seconds = time.process_time() - began
+            scores = link_scores(links.permutations["table1"], made.truth["table1"])
+            rows.append(
+                {
+                    "rows": n_rows,
+                    "in both": f"{share:.0%}",
+                    "precision": scores.precision,
+                    "recall": scores.recall,
+                    "verdict": links.evidence.verdict,
+                    "seconds": seconds,
+                }
+            )
+            print(rows[-1], flush=True)
+    return rows
+
+
 def unrelated(pairs: int, first_seed: int) -> list[dict[str, Any]]:
     verdicts: dict[str, Counter[str]] = {}
     began = time.process_time()
@@ -255,6 +279,7 @@ CASES = {
     "large": ("A thousand rows", large),
     "breast-cancer": ("Breast-cancer measurements, raw values", breast_cancer),
     "overlap": ("Tables that share only some entities (rank 8, noise 5%)", overlap),
+    "growth": ("Processor time against the number of rows", growth),
     "unrelated": ("Unrelated tables: how often is each verdict given?", unrelated),
     "linkable": ("Linkable tables: how often is each verdict given?", linkable),
     "calibration": ("Are stated probabilities right?", calibration),
