@@ -70,6 +70,14 @@ def test_rows_with_offsets_and_sparse_tables_are_not_scaled():
         model.standard_errors(thin)
 
 
+def test_a_sparse_table_is_filled_by_the_fit_of_a_dense_one():
+    _, given, mask = table()
+    given = given * UNITS
+    thin = sparse.csr_array((given[mask], np.nonzero(mask)), shape=mask.shape)
+    model = SoftImpute(penalty=1.0).fit(given)
+    np.testing.assert_allclose(model.transform(thin), model.transform(given))
+
+
 def test_constant_columns_are_left_alone():
     _, given, _ = table()
     given[:, 3] = np.where(np.isnan(given[:, 3]), np.nan, 7.0)

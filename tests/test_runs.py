@@ -305,11 +305,11 @@ from keyless.runs import folder
 
 exchange = sys.argv[2] == "exchange"
 target = Path(sys.argv[1]) / "run"
-files = {"run.json", "a.csv", "completed/b.csv"}
+files = {"run.json", "joined.csv", "completed/b.csv"}
 
 def fill(fresh, what):
     (fresh / "completed").mkdir()
-    for name in ("a.csv", "completed/b.csv"):
+    for name in ("joined.csv", "completed/b.csv"):
         (fresh / name).write_text(what)
     (fresh / "run.json").write_text('{"format": "keyless run", "version": 1, "files": %s, "what": "%s"}' % (
         str(sorted(files)).replace("'", '"'), what))
@@ -343,7 +343,7 @@ while True:
         os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     after = content()
-    new = set(after) == files and after["a.csv"] == after["completed/b.csv"] == f"step {step}"
+    new = set(after) == files and after["joined.csv"] == after["completed/b.csv"] == f"step {step}"
     assert after == before or new, after
     seen.add(after == before)
     before = after

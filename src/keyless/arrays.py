@@ -40,6 +40,7 @@ __all__ = [
     "namespace",
     "on_cpu",
     "random_generator",
+    "safe_unit",
     "to_numpy",
 ]
 
@@ -62,6 +63,9 @@ _BLOCK_ROUNDS = 3
 
 _BLOCK = 64
 """Work space of LAPACK for each row or vector, in numbers: as many as its largest blocks need."""
+
+_SAFE = 2.0**200
+"""Numbers between 1 / so much and so much, about 1.6e60, have squares and fourth powers that double precision holds."""
 
 _BY_VALUE, _BY_INDEX = 1, 2
 """How LAPACK's `stebz` is told which eigenvalues to find."""
@@ -235,6 +239,23 @@ def _refuse_first(bad: Array, name: str, what: str, advice: str, *, must: str = 
     if bool(xp.any(bad)):
         row, column = (int(index[0]) for index in np.nonzero(to_numpy(bad)))
         raise InputError(f"{name}, row {row}, column {column}: must be {must}; found {what}. {advice}")
+
+
+def safe_unit(largest: float) -> float:
+    """Return what to divide numbers by so that they can be squared and summed: 1 for numbers of ordinary size.
+
+    It is a power of 4, so that dividing by it or by its root rounds nothing that matters.
+
+    Args:
+        largest: the largest absolute value of the numbers.
+
+    Example:
+        >>> safe_unit(1e9), safe_unit(2.0**600) == 2.0**600
+        (1.0, True)
+    """
+    if not isfinite(largest) or largest == 0 or 1 / _SAFE <= largest <= _SAFE:
+        return 1.0
+    return math.ldexp(1.0, 2 * ((math.frexp(largest)[1] - 1) // 2))
 
 
 def check_finite(value: Any, *, name: str) -> float:

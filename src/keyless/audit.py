@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from keyless.answers.explaining import Sides, explain_all, some_matches
+from keyless.errors import printable
 from keyless.links import Links
 from keyless.problem import Block
 from keyless.tables import Table
@@ -66,7 +67,7 @@ class Change:
     amount: float | None = None
 
     def __str__(self) -> str:
-        where = f"{self.table}: {self.column}"
+        where = printable(f"{self.table}: {self.column}")
         if self.action == "drop":
             return f"drop {where}"
         if self.action == "round":

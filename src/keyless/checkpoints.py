@@ -45,15 +45,24 @@ class Checkpoints:
             return make()
         path = self._folder / f"{name}-{self._key}.stage"
         if path.exists():
-            document, arrays, _ = read_archive(path)
-            kept: Stage = _unpacked(document["stage"], arrays)
+            kept: Stage = self._kept(path)
             return kept
         made = make()
         if self._finished():
-            arrays = {}
+            arrays: dict[str, Any] = {}
             document = {"stage": _packed(made, arrays)}
             write_archive(path, document, arrays)
         return made
+
+    def _kept(self, path: Path) -> Any:
+        try:
+            document, arrays, _ = read_archive(path)
+            return _unpacked(document["stage"], arrays)
+        except InputError as error:
+            said = str(error).removesuffix(".")
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError, ImportError) as error:
+            said = f"{path}: must be a stage that keyless kept; it is not ({error})"
+        raise InputError(f"{said}. Leave --resume out, or remove the checkpoint, to start from the beginning.")
 
 
 def fingerprint(parts: Iterable[Any]) -> str:
@@ -99,7 +108,9 @@ def _unpacked(packed: Any, arrays: dict[str, Any]) -> Any:
         return arrays[packed["array"]]
     if "sparse" in packed:
         parts = tuple(_unpacked(part, arrays) for part in packed["sparse"])
-        return sparse.csr_array(parts, shape=tuple(packed["shape"]))
+        made = sparse.csr_array(parts, shape=tuple(packed["shape"]))
+        made.check_format(full_check=True)
+        return made
     for kind in (tuple, list):
         if kind.__name__ in packed:
             return kind(_unpacked(item, arrays) for item in packed[kind.__name__])

@@ -8,11 +8,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ConvergenceWarning", "InputError", "KeylessError", "Status"]
+__all__ = ["ConvergenceWarning", "InputError", "KeylessError", "Status", "printable"]
+
+_LONGEST = 2_000
+"""Characters of a message that are shown: enough for a sentence with a path and several names."""
+
+
+def printable(text: object, *, lines: bool = False) -> str:
+    r"""Return text that a terminal only shows: what it would take for a command, or hide, is written as an escape.
+
+    These are control characters, also of the upper half (U+009B), marks that turn the direction of writing, and halves
+    of characters. Every name that comes from a file goes through this before it is printed.
+
+    Args:
+        text: anything, perhaps with names from files.
+        lines: keep line breaks; otherwise all blank characters in a row become one space.
+
+    Example:
+        >>> printable("a\x1b[31m\nred"), printable("\u202egpj.exe")
+        ('a\\x1b[31m red', '\\u202egpj.exe')
+    """
+    written = str(text) if lines else " ".join(str(text).split())
+    return "".join(c if c.isprintable() or (lines and c == "\n") else _escaped(c) for c in written)
+
+
+def _escaped(character: str) -> str:
+    number = ord(character)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 class KeylessError(Exception):
-    """Base class of every error raised by keyless."""
+    """Base class of every error raised by keyless. Its message is one line of printable text, cut where it is long."""
+
+    def __str__(self) -> str:
+        said = printable(super().__str__())
+        return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
 
 
 class InputError(KeylessError, ValueError):

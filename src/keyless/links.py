@@ -19,16 +19,15 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from keyless import restored, sound
 from keyless.answers import Answers
 from keyless.archive import read_archive, write_archive
-from keyless.errors import InputError, Status
+from keyless.errors import InputError, Status, printable
 from keyless.evidence import Evidence, overall
-from keyless.model.factor_model import FactorModel
 from keyless.model.joint_model import JointModel
-from keyless.model.scales import Scale
 from keyless.problem import Block
 from keyless.tables import Reading, Table, frame_like, name_tables, read_like, with_missingness
-from keyless.tables.memory import is_large
+from keyless.tables.memory import available_memory, is_large
 from keyless.tables.saving import pack_table, unpack_table
 
 __all__ = ["Links", "TableLink", "load"]
@@ -79,7 +78,8 @@ class Links(Answers):
         choices: what was chosen from the data (rank, scales, route, …) and what was set.
         starts: how the starts of the search differed: one record each.
         seed: what the random generator was made from.
-        history: what was reported on the way: records of stage, step, total, objective and seconds.
+        history: what was reported on the way: records of stage, step, total, objective and, until the result is
+            saved, seconds.
     """
 
     tables: tuple[Table, ...]
@@ -237,10 +237,12 @@ class Links(Answers):
         save_links(self, path)
 
     def __repr__(self) -> str:
-        lines = [f"Links to {self.reference!r} ({len(self.tables[0].row_ids)} rows): {self.evidence.verdict}"]
+        lines = [
+            f"Links to {printable(repr(self.reference))} ({len(self.tables[0].row_ids)} rows): {self.evidence.verdict}"
+        ]
         for name, link in self.found.items():
             matched = int((link.permutation >= 0).sum())
-            line = f"  {name}: {link.evidence.verdict}; {matched} of {len(link.permutation)} rows matched"
+            line = f"  {printable(name)}: {link.evidence.verdict}; {matched} of {len(link.permutation)} rows matched"
             if link.evidence.believed:
                 line += f", {link.probability[link.permutation >= 0].sum():.0f} expected right"
             lines.append(line)
@@ -326,8 +328,7 @@ class _Lazy(Mapping[str, Any]):
 
 _FACTOR_FIELDS = ("loadings", "offsets", "noise", "spread", "shrinkage")
 _LINK_PARTS = ("permutation", "probability", "margin", "correlations", "alone")
-_SPARSE_PARTS = ("data", "indices", "indptr")
-_SCALE_FIELDS = ("kind", "sign", "offset", "centre", "spread", "lowest")
+_SCALE_FIELDS = ("kind", "sign", "offset", "centre", "spread", "lowest", "unit")
 
 
 def save_links(links: Links, path: str | Path) -> None:
@@ -356,7 +357,8 @@ def save_links(links: Links, path: str | Path) -> None:
         "choices": dict(links.choices),
         "starts": [dict(start) for start in links.starts],
         "seed": links.seed,
-        "history": [dict(record) for record in links.history],
+        # How long it took differs from run to run, and is no part of the result: see `timings` in run.json.
+        "history": [{key: value for key, value in record.items() if key != "seconds"} for record in links.history],
     }
     write_archive(path, whole, arrays, files)
 
@@ -366,71 +368,83 @@ def _link_arrays(link: TableLink) -> dict[str, Any]:
     if not sparse.issparse(link.coupling):
         return parts | {"coupling": link.coupling}
     kept = sparse.csr_array(link.coupling)
-    stored = {f"coupling.{part}": getattr(kept, part) for part in _SPARSE_PARTS}
+    stored = {f"coupling.{part}": getattr(kept, part) for part in restored.SPARSE_PARTS}
     return parts | stored | {"coupling.shape": np.array(kept.shape)}
-
-
-def _coupling(arrays: Mapping[str, Any]) -> Any:
-    if "coupling" in arrays or "coupling.shape" not in arrays:
-        return arrays["coupling"]
-    data, indices, indptr = (arrays[f"coupling.{part}"] for part in _SPARSE_PARTS)
-    kept = sparse.csr_array((data, indices, indptr), shape=tuple(arrays["coupling.shape"].tolist()))
-    kept.check_format(full_check=True)
-    return kept
 
 
 def load(path: str | Path) -> Links:
     """Read links saved by `Links.save`.
 
+    The file is checked, not trusted: its size, and the type, shape, range and consistency of every part. Nothing in it
+    is run, and only the large files that it names are read later, when their entries are asked for.
+
     Args:
         path: the file.
     """
-    document, arrays, files = read_archive(path)
+    document, arrays, files = read_archive(path, max_memory=available_memory())
     try:
         return _rebuilt(document, arrays, files)
-    except (KeyError, TypeError, IndexError, AttributeError, ValueError, StopIteration) as error:
+    except Exception as error:
+        # Arrow, pandas, polars and AnnData have errors of their own for what they cannot read.
+        said = str(error).removesuffix(".")
         raise InputError(
-            f"{path}: must be a saved keyless result; a part of it is missing or wrong ({error})."
+            f"{path}: must be a saved keyless result; a part of it is missing or wrong ({said})."
         ) from error
 
 
 def _rebuilt(document: dict[str, Any], arrays: dict[str, Any], files: dict[str, bytes]) -> Links:
     tables, scales = [], []
-    for t, entry in enumerate(document["tables"]):
+    for t, entry in enumerate(sound.sequence(document["tables"], "tables")):
         tables.append(unpack_table(entry, _own(arrays, t), _own(files, t)))
         scales.append(
-            tuple(
-                Scale(**scale, knots=tuple(arrays[f"{t}.knots.{k}"]) if f"{t}.knots.{k}" in arrays else None)
-                for k, scale in enumerate(entry["scales"])
-            )
+            tuple(restored.scale(scale, arrays.get(f"{t}.knots.{k}")) for k, scale in enumerate(entry["scales"]))
         )
-    found = {}
-    for t, (name, evidence) in enumerate(document["evidence"].items(), start=1):
-        judged = Evidence(**(evidence | {"null_scores": tuple(evidence["null_scores"])}))
-        parts = {part: arrays[f"{t}.{part}"] for part in _LINK_PARTS}
-        coupling = _coupling(_own(arrays, t))
-        if coupling.shape[0] != len(parts["permutation"]):
-            raise ValueError("a coupling has other rows than its permutation")
-        found[name] = TableLink(**parts, coupling=coupling, evidence=judged)
-    model = FactorModel(**{name: arrays[f"model.{name}"] for name in _FACTOR_FIELDS})
-    return Links(
+    judged = sound.mapping(document["evidence"], "evidence")
+    if len(tables) < 2 or list(judged) != [table.name for table in tables[1:]]:
+        raise ValueError("there must be evidence for every table but the first, by their names")
+    places = tables[0].block.shape[0]
+    found = {
+        name: _table_link(evidence, _own(arrays, t), (places, tables[t].block.shape[0]))
+        for t, (name, evidence) in enumerate(judged.items(), start=1)
+    }
+    choices = sound.mapping(document["choices"], "choices")
+    links = Links(
         tables=tuple(tables),
         found=found,
-        model=JointModel(model, tuple(scales), shared=document["shared"]),
-        status=Status(**document["status"]),
-        choices=document["choices"],
-        starts=tuple(start | {"pair": _tuples(start["pair"])} for start in document["starts"]),
-        seed=document["seed"],
-        history=tuple(document["history"]),
+        model=JointModel(restored.factors(arrays), tuple(scales), shared=sound.flag(document["shared"], "shared")),
+        status=restored.status(document["status"]),
+        choices=choices,
+        starts=tuple(restored.start(start) for start in sound.sequence(document["starts"], "starts")),
+        seed=None if document["seed"] is None else sound.number(document["seed"], "seed", low=0, whole=True),
+        history=tuple(restored.record(record) for record in sound.sequence(document["history"], "history")),
     )
+    widths = [links._used(table).block.shape[1] for table in tables]
+    if [len(of_table) for of_table in scales] != widths or len(links.model.factors.loadings) != sum(widths):
+        raise ValueError("the model must have a scale and loadings for every column of every table")
+    return links
+
+
+def _table_link(evidence: Any, arrays: dict[str, Any], shape: tuple[int, int]) -> TableLink:
+    return TableLink(
+        sound.permutation(arrays["permutation"], "permutation", *shape),
+        sound.numbers(arrays["probability"], "probability", shape[:1], low=0.0, high=1.0),
+        sound.numbers(arrays["margin"], "margin", shape[:1], infinite=True),
+        restored.coupling(arrays, shape),
+        restored.evidence(evidence),
+        sound.numbers(arrays["correlations"], "correlations", (None,), low=-1.0, high=1.0),
+        _alone(arrays.get("alone"), shape[0]),
+    )
+
+
+def _alone(array: Any, places: int) -> FloatArray:
+    """Return how likely each reference row has no partner; nothing where that is not known."""
+    if array is None or array.size == 0:
+        return np.empty(0)
+    checked: FloatArray = sound.numbers(array, "alone", (places,), low=0.0, high=1.0)
+    return checked
 
 
 def _own(parts: Mapping[str, Any], table: int) -> dict[str, Any]:
     """The parts of one table, by their own names."""
     prefix = f"{table}."
     return {name.removeprefix(prefix): part for name, part in parts.items() if name.startswith(prefix)}
-
-
-def _tuples(value: Any) -> Any:
-    """Lists, as JSON has them, back to tuples."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -156,7 +156,7 @@ def terminal_view(console: Console | None = None, *, lines: Callable[[str], obje
     # Drawn by a thread of its own, so that the clock goes on between reports.
     with Live(
         get_renderable=lambda: _terminal_table(stages), console=console, transient=True,
-        refresh_per_second=1 / _REFRESH, redirect_stdout=sys.stdout.isatty(),
+        refresh_per_second=1 / _REFRESH, redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
     ):  # fmt: skip
         yield stages
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from keyless.arrays import Array, as_float, as_matrix, check_count, to_numpy
+from keyless.arrays import Array, as_float, as_matrix, check_count, safe_unit, to_numpy
 from keyless.errors import InputError
 
 __all__ = [
@@ -139,7 +139,8 @@ def rmse(estimate: Array, values: Array, mask: Array | None = None) -> float:
         3.0
     """
     guess, right = _compared(estimate, values, mask)
-    return math.sqrt(float(np.mean((guess - right) ** 2)))
+    unit = _unit(guess, right)
+    return math.sqrt(float(np.mean((guess / unit - right / unit) ** 2))) * unit
 
 
 def relative_error(estimate: Array, values: Array, mask: Array | None = None) -> float:
@@ -155,10 +156,17 @@ def relative_error(estimate: Array, values: Array, mask: Array | None = None) ->
         0.8
     """
     guess, right = _compared(estimate, values, mask)
+    unit = _unit(guess, right)
+    guess, right = guess / unit, right / unit
     size = float(np.linalg.norm(right))
     if size == 0:
         raise InputError("values: must not all be zero where compared, or the relative error is undefined. Use rmse.")
     return float(np.linalg.norm(guess - right)) / size
+
+
+def _unit(*numbers: NDArray[np.float64]) -> float:
+    """What to divide numbers by so that their squares are numbers, too."""
+    return safe_unit(max(float(np.abs(some).max(initial=0.0)) for some in numbers))
 
 
 def foscttm(

@@ -8,7 +8,7 @@ saved by `ax.figure.savefig`.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -355,7 +355,7 @@ def objective(history: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -
     """Show the objective over a run, stage by stage.
 
     Args:
-        history: records with `stage`, `seconds` and `objective`, in order.
+        history: records with `stage`, `objective` and, unless steps are to be counted instead, `seconds`, in order.
         ax: where to draw.
 
     Example:
@@ -364,7 +364,9 @@ def objective(history: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -
         'The objective went from 1.0 to 3.5 in 2.0 s'
     """
     ax = _axes(ax)
-    kept = [record for record in history if np.isfinite(record["objective"])]
+    timed = all("seconds" in record for record in history)
+    counted = ({"seconds": number} | dict(record) for number, record in enumerate(history, start=1))
+    kept = [record for record in counted if np.isfinite(record["objective"])]
     stages = list(dict.fromkeys(record["stage"] for record in kept))
     for number, stage in enumerate(stages):
         of_stage = _thinned([record for record in kept if record["stage"] == stage])
@@ -372,19 +374,18 @@ def objective(history: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -
             [record["seconds"] for record in of_stage], [record["objective"] for record in of_stage],
             color=COLOURS[number % 6], marker=_MARKERS[number % 6], markersize=4, linewidth=1.3, label=_short(stage),
         )  # fmt: skip
-    _finish(ax, title=_objective_title(kept), xlabel="seconds", ylabel="objective", grid="both")
+    title = _objective_title(kept, _duration if timed else _steps)
+    _finish(ax, title=title, xlabel="seconds" if timed else "steps", ylabel="objective", grid="both")
     return _legend(ax, below=True) if kept else ax
 
 
-def _objective_title(records: Sequence[Mapping[str, Any]]) -> str:
+def _objective_title(records: Sequence[Mapping[str, Any]], span: Callable[[float], str]) -> str:
     if not records:
         return "No steps were recorded"
     found = [record for record in records if record["stage"] not in _CHECKS] or records
     first, last, end = found[0], found[-1], records[-1]
-    title = (
-        f"The objective went from {first['objective']:.1f} to {last['objective']:.1f} in {_duration(last['seconds'])}"
-    )
-    return title if last is end else f"{title}; with checks the run took {_duration(end['seconds'])}"
+    title = f"The objective went from {first['objective']:.1f} to {last['objective']:.1f} in {span(last['seconds'])}"
+    return title if last is end else f"{title}; with checks the run took {span(end['seconds'])}"
 
 
 def starts(names: Sequence[str], scores: Any, *, ax: Axes | None = None) -> Axes:
@@ -503,6 +504,10 @@ def _percent(share: float) -> str:
     """Return a share in per cent; only all of it is 100%."""
     percent = 100 * share
     return f"{percent:.0f}%" if percent < 99 or percent == 100 else f"{min(percent, 99.9):.1f}%"
+
+
+def _steps(count: float) -> str:
+    return f"{count:.0f} {'step' if count == 1 else 'steps'}"
 
 
 def _duration(seconds: float) -> str:

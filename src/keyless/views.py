@@ -146,11 +146,12 @@ class Views(ABC):
 
         return plots.correlations([link.correlations for link in self.found.values()], names=self._names(), ax=ax)
 
-    def plot_objective(self, *, ax: Axes | None = None) -> Axes:
-        """Show the objective over the run."""
+    def plot_objective(self, *, timed: bool = True, ax: Axes | None = None) -> Axes:
+        """Show the objective over the run; `timed`: over its seconds, where they are known, rather than its steps."""
         from keyless import plots  # noqa: PLC0415
 
-        return plots.objective(self.history, ax=ax)
+        steps = [{name: value for name, value in record.items() if name != "seconds"} for record in self.history]
+        return plots.objective(self.history if timed else steps, ax=ax)
 
     def plot_starts(self, *, ax: Axes | None = None) -> Axes:
         """Show how far the starts of the search got."""

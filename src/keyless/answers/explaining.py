@@ -16,7 +16,7 @@ import pandas as pd
 from keyless.answers.contributions import Side, contributions, costs_of_dropping, log_ratios, predictions, ratio
 from keyless.answers.distributions import distribution
 from keyless.answers.labels import row_number
-from keyless.errors import InputError
+from keyless.errors import InputError, printable
 from keyless.likelihood.pairs import approximate_log_ratio
 from keyless.tables import Table
 
@@ -452,7 +452,7 @@ def shown(value: Any) -> str:
         return "missing"
     if isinstance(value, float | np.floating):
         return f"{value:.4g}"
-    text = " ".join(str(value).split())
+    text = printable(value)
     if _LONG_NUMBER.fullmatch(text):
         # A cell of a text file, with more digits than a reader needs.
         return f"{float(text):.4g}"

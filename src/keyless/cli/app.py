@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -13,11 +14,14 @@ from typing import Any
 from cyclopts import App, CycloptsError
 
 import keyless
-from keyless.errors import InputError, KeylessError
+from keyless.errors import InputError, KeylessError, printable
 
-__all__ = ["DONE", "FAILURE", "INTERRUPTED", "NOT_LINKED", "WRONG_USE", "app", "main", "one_line", "say", "write_out"]
+__all__ = ["DONE", "FAILURE", "INTERRUPTED", "NOT_LINKED", "WRONG_USE", "app", "main", "say", "write_out"]
 
 DONE, FAILURE, WRONG_USE, NOT_LINKED, INTERRUPTED = 0, 1, 2, 3, 130
+
+_LONGEST = 2_000
+"""Characters of a line on stderr."""
 
 app = App(
     name="keyless",
@@ -42,14 +46,16 @@ def _run(arguments: Sequence[str] | None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _say_warning  # type: ignore[assignment]
             code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (CycloptsError, InputError) as error:
         return _complain(error, WRONG_USE)
     except BrokenPipeError:
         # Whoever read our output has gone: say nothing, also not when Python closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_stdout()
         return FAILURE
     except OSError as error:
+        _leave_stdout()
         return _complain(_in_words(error), FAILURE)
     except KeylessError as error:
         return _complain(error, FAILURE)
@@ -75,28 +81,32 @@ def say(message: object) -> None:
     Args:
         message: what to say.
     """
-    sys.stderr.write(f"keyless: {one_line(message)}\n")
+    if sys.stderr is None:
+        return
+    said = printable(message)
+    sys.stderr.write(f"keyless: {said if len(said) <= _LONGEST else said[: _LONGEST - 1] + '…'}\n")
     sys.stderr.flush()
 
 
-def one_line(message: object) -> str:
-    """Return text in one line, without what a terminal would take for a command.
-
-    Args:
-        message: anything, perhaps with names from files.
-    """
-    return "".join(c if c.isprintable() else "?" for c in " ".join(str(message).split()))
-
-
-def write_out(text: str) -> None:
+def write_out(text: str, *, data: bool = False) -> None:
     """Write results to stdout, in UTF-8 wherever it leads.
 
     Args:
-        text: what to write.
+        text: what to write; names in it are made printable.
+        data: whether it is a table for another program, which gets every character as it is, unless a terminal shows
+            it.
     """
+    if sys.stdout is None:
+        raise KeylessError("standard output is closed: there is nowhere to write to. Leave it open, or use --out.")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
-    sys.stdout.write(text)
+    sys.stdout.write(text if data and not sys.stdout.isatty() else printable(text, lines=True))
+
+
+def _leave_stdout() -> None:
+    """Let Python say nothing about stdout when it closes it."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(message: object, code: int) -> int:

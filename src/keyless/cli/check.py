@@ -55,7 +55,7 @@ def check(
     reading, linking = reading or ReadingOptions(), linking or LinkingOptions()
     del config  # its options are already in the others
     check_device(linking.device)
-    check_files(tables)
+    check_files(tables, reading)
     with watched() as watch:
         links = run_link(tables, reading, linking, watch)
         found = _audited(links, linking, watch) if advise and not watch.interrupted else None

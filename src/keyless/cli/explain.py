@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from keyless.cli.app import app, one_line, write_out
+from keyless.cli.app import app, write_out
 from keyless.cli.words import print_json
+from keyless.errors import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,13 +76,13 @@ def _tell_all(explained: Explanation, *, as_json: bool) -> None:
     lines = []
     for name, ratio in explained.ratio.items():
         lines += [
-            f"Link to {one_line(name)}: {ratio:.1f} nats a row over {explained.rows[name]} matches, of which "
+            f"Link to {printable(name)}: {ratio:.1f} nats a row over {explained.rows[name]} matches, of which "
             f"{100 * explained.told_apart[name]:.0f}% are told apart from each other.",
             f"  {'nats':>7}  {'without':>8}  {'told apart':>10}  column",
         ]
         lines += [
             f"  {one['contribution']:+7.2f}  {-one['drop_cost']:+8.2f}  {100 * one['told_apart']:9.0f}%  "
-            f"{one_line(one['table'])}: {one_line(one['column'])}"
+            f"{printable(one['table'])}: {printable(one['column'])}"
             for one in _records(explained.columns[explained.columns["link"] == name])
         ]
         lines.append(
@@ -115,8 +116,8 @@ def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
     for name, pair in explained.pairs.items():
         what = "is linked to" if pair.matched else "is not linked to"
         lines += [
-            f"Row {one_line(explained.reference_id)} {what} {one_line(pair.row_id)} of {one_line(name)}: probability "
-            f"{pair.probability:.4f}, ratio {pair.log_ratio:+.1f} nats.",
+            f"Row {printable(explained.reference_id)} {what} {printable(pair.row_id)} of {printable(name)}: "
+            f"probability {pair.probability:.4f}, ratio {pair.log_ratio:+.1f} nats.",
             f"  {'nats':>6}  {'actual':>12}  {'predicted':>22}  column",
         ]
         ordered = pair.cells.sort_values("contribution", key=abs, ascending=False, kind="stable")
@@ -125,7 +126,7 @@ def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
             guess = _short(cell["predicted"]) + ("" if math.isnan(error) else f" ± {error:.3g}")
             lines.append(
                 f"  {cell['contribution']:+6.1f}  {_short(cell['actual']):>12}  {guess:>22}  "
-                f"{one_line(cell['table'])}: {one_line(cell['column'])}"
+                f"{printable(cell['table'])}: {printable(cell['column'])}"
             )
     write_out("\n".join(lines) + "\n")
 
@@ -137,4 +138,4 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def _short(value: Any) -> str:
     from keyless.answers.explaining import shown
 
-    return one_line(shown(value))
+    return printable(shown(value))

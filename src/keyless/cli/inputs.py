@@ -29,11 +29,12 @@ __all__ = [
 STDIN = Path("-")
 
 
-def check_files(paths: Sequence[Path], *, least: int = 2) -> tuple[Fingerprint, ...]:
+def check_files(paths: Sequence[Path], options: ReadingOptions, *, least: int = 2) -> tuple[Fingerprint, ...]:
     """Return what identifies the table files; refuse those that are not there, and the same one twice.
 
     Args:
         paths: table files; `-` is standard input, about which nothing is known yet.
+        options: how to read them; refused before the files are looked for where they cannot be.
         least: how many there must be.
     """
     from keyless.runs import fingerprint
@@ -42,6 +43,7 @@ def check_files(paths: Sequence[Path], *, least: int = 2) -> tuple[Fingerprint, 
     if len(paths) < least:
         wanted = "at least two table files" if least > 1 else "a table file"
         raise InputError(f"tables: must be {wanted}; found {len(paths)}. Example: keyless link clinic.csv lab.csv")
+    reading_of(options)
     places = [place_of(path) for path in paths if path != STDIN]
     files = [place.path for place in places]
     for path in files:
@@ -112,7 +114,7 @@ def check_report(report: Path, inputs: Iterable[Path]) -> None:
 
 
 def open_tables(
-    paths: Sequence[Path], options: ReadingOptions, *, reference: str | None = None, max_memory: int | None = None
+    paths: Sequence[Path], options: ReadingOptions, *, reference: str | None = None, to_link: bool = True
 ) -> tuple[Table, ...]:
     """Read table files, the reference first.
 
@@ -120,23 +122,22 @@ def open_tables(
         paths: the files.
         options: how to read them.
         reference: name of the table whose row order the answer is given in; the first unless given.
-        max_memory: bytes that linking may take; None: what the machine has available.
+        to_link: refuse tables for whose linking there is not enough memory.
     """
     from keyless.tables import name_tables, read_table, read_tables
 
-    reading = reading_of(options, max_memory=max_memory)
+    reading = reading_of(options)
     named = name_tables(paths)
     if len(named) == 1:
         return tuple(read_table(path, name=name, reading=reading) for name, path in named.items())
-    return read_tables(named, reference=reference, reading=reading)[0]
+    return read_tables(named, reference=reference, reading=reading, to_link=to_link)[0]
 
 
-def reading_of(options: ReadingOptions, *, max_memory: int | None = None) -> Any:
+def reading_of(options: ReadingOptions) -> Any:
     """Return the options as the library takes them.
 
     Args:
         options: as the command line has them.
-        max_memory: bytes that may be used; None: what the machine has available.
     """
     from keyless.tables import Reading
     from keyless.tables.reading import MISSING
@@ -153,7 +154,6 @@ def reading_of(options: ReadingOptions, *, max_memory: int | None = None) -> Any
         skip=_counts(options.skip, option="--skip"),
         header=_counts(options.header, option="--header"),
         footer=_counts(options.footer, option="--footer"),
-        max_memory=max_memory,
         door="command line",
     )
 

@@ -12,14 +12,12 @@ from keyless.cli.app import app, write_out
 from keyless.cli.inputs import check_files, open_tables
 from keyless.cli.options import ReadingOptions, TableFiles, from_file
 from keyless.cli.words import print_json
+from keyless.errors import printable
 
 if TYPE_CHECKING:
     from keyless.tables import Table
 
 __all__ = ["inspect"]
-
-_BEYOND = 2**62
-"""More bytes than any machine has."""
 
 
 @app.command(help_epilogue="Example: `keyless inspect clinic.csv lab.csv`", config=from_file)
@@ -42,9 +40,10 @@ def inspect(
         reading: How files become tables.
     """
     del config  # its options are already in the others
-    check_files(tables, least=1)
+    reading = reading or ReadingOptions()
+    check_files(tables, reading, least=1)
     # Also tables too large to be linked are looked at: that is what this command is for.
-    read = open_tables(tables, reading or ReadingOptions(), max_memory=_BEYOND)
+    read = open_tables(tables, reading, to_link=False)
     facts = [_facts(table) for table in read]
     memory = _memory(read)
     if json:
@@ -87,20 +86,21 @@ def _facts(table: Table) -> dict[str, Any]:
 
 def _lines(fact: dict[str, Any]) -> list[str]:
     kinds = Counter(column["kind"] for column in fact["columns"])
-    width = max((len(column["name"]) for column in fact["columns"]), default=0)
+    width = max((len(printable(column["name"])) for column in fact["columns"]), default=0)
     width = min(width, 40)
     kind_width = max((len(kind) for kind in kinds), default=0)
     lines = [
-        f"{fact['name']}: {fact['rows']} rows, {len(fact['columns'])} columns "
+        f"{printable(fact['name'])}: {fact['rows']} rows, {len(fact['columns'])} columns "
         f"({', '.join(f'{count} {kind}' for kind, count in kinds.most_common())}); "
         f"{fact['observed']:.1%} of the entries used are observed"
     ]
     for column in fact["columns"]:
-        name = " ".join(column["name"].split())
+        name = printable(column["name"])
         share = "" if column["observed"] is None else f", {column['observed']:.1%} observed"
-        lines.append(f"  {name:<{width}}  {column['kind']:<{kind_width}}  {column['reason']}{share}")
+        lines.append(f"  {name:<{width}}  {column['kind']:<{kind_width}}  {printable(column['reason'])}{share}")
     named = "numbers from 0" if fact["named_by"] is None else f"column {fact['named_by']!r}"
-    return [*lines, f"  Rows are named by {named}.", *(f"  Note: {note}." for note in fact["notes"]), ""]
+    notes = (f"  Note: {printable(note)}." for note in fact["notes"])
+    return [*lines, f"  Rows are named by {printable(named)}.", *notes, ""]
 
 
 def _memory(tables: tuple[Table, ...]) -> dict[str, int | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from keyless.cli.options import (
 )
 from keyless.cli.progress import Watch, watched
 from keyless.cli.words import exit_code, print_json, verdict_lines, verdicts
-from keyless.errors import InputError
+from keyless.errors import InputError, KeylessError
 
 if TYPE_CHECKING:
     from keyless.links import Links
@@ -90,7 +91,7 @@ def link(
     if resume and STDIN in tables:
         raise InputError("--resume: must not come with standard input (-), which cannot be read again.")
     runs.check_format(out_format)
-    inputs = check_files(tables)
+    inputs = check_files(tables, reading)
     given = [*map(source_file, tables), *(path for path in (linking.known_pairs, linking.forbid) if path is not None)]
     _check_places(out, report, given, joining)
     options = configuration(
@@ -98,12 +99,12 @@ def link(
     )
     text = runs.to_toml(options, title="What `keyless link` was run with; `keyless link --config` reads it.")
     command = command_line(options)
+    files = [*inputs, *(runs.fingerprint(path) for path in given[len(tables) :] if path.is_file())]
     with contextlib.ExitStack() as stack:
         unfinished = None
         if out is not None:
             relevant = {name: value for name, value in options.items() if name not in _NO_BEARING}
             relevant["tables"] = [place_of(path).where for path in tables]
-            files = [*inputs, *(runs.fingerprint(path) for path in given[len(tables) :] if path.is_file())]
             unfinished = stack.enter_context(
                 runs.open_unfinished(out, configuration=text, options=relevant, inputs=files, resume=resume)
             )
@@ -113,10 +114,9 @@ def link(
         watch = stack.enter_context(watched())
         links = None if unfinished is None else unfinished.kept()
         if links is None:
-            checkpoint = None if unfinished is None else unfinished.checkpoint
-            links = run_link(
-                tables, reading, linking, watch, checkpoint=checkpoint, check=partial(runs.check_format, out_format)
-            )
+            links = _searched(tables, reading, linking, watch, unfinished, check=partial(runs.check_format, out_format))
+            for path, known in zip((path for path in given if path.is_file()), files, strict=True):
+                runs.check_unchanged(path, known)
         done = Linked(links, warnings_about(links.tables), watch.interrupted)
         if out is not None and unfinished is not None:
             if not done.interrupted:
@@ -200,6 +200,29 @@ def _check_places(out: Path | None, report: Path | None, given: Sequence[Path], 
             raise InputError(f"--report: must lie outside {out}, which gets a report.html of its own.")
 
 
+def _searched(
+    tables: Sequence[Path],
+    reading: ReadingOptions,
+    linking: LinkingOptions,
+    watch: Watch,
+    unfinished: Unfinished | None,
+    *,
+    check: Callable[[Sequence[Table]], None],
+) -> Links:
+    """Link the tables; where stages of an earlier run were taken up and do not fit, say how to go on without them."""
+    checkpoint = None if unfinished is None else unfinished.checkpoint
+    try:
+        return run_link(tables, reading, linking, watch, checkpoint=checkpoint, check=check)
+    except Exception as error:
+        told = isinstance(error, KeylessError | OSError | MemoryError) or os.environ.get("KEYLESS_DEBUG")
+        if told or unfinished is None or not unfinished.resumed:
+            raise
+        raise InputError(
+            f"{unfinished.folder.name}: must hold stages as keyless kept them; they do not fit together "
+            f"({type(error).__name__}: {error}). Leave --resume out to start from the beginning."
+        ) from error
+
+
 @contextlib.contextmanager
 def _not_all_lost(unfinished: Unfinished) -> Iterator[None]:
     """Let the message about a run that is quit at once say what is left of it."""
@@ -228,7 +251,8 @@ def _tell(done: Linked, *, out: Path | None, as_json: bool, matches: Mapping[str
 
     for warning in done.warnings:
         say(f"warning: {warning}")
-    sys.stderr.write("\n".join(verdict_lines(done.links, interrupted=done.interrupted)) + "\n")
+    if sys.stderr is not None:
+        sys.stderr.write("\n".join(verdict_lines(done.links, interrupted=done.interrupted)) + "\n")
     if as_json:
         more: dict[str, Any] = {"warnings": done.warnings, "interrupted": done.interrupted}
         if out is None:
@@ -237,7 +261,7 @@ def _tell(done: Linked, *, out: Path | None, as_json: bool, matches: Mapping[str
             more["out"] = str(out)
         print_json(verdicts(done.links) | more)
     elif out is None:
-        write_out(runs.matches_text(done.links, **matches))
+        write_out(runs.matches_text(done.links, **matches), data=True)
     if done.interrupted:
         where = "went to stdout" if out is None else f"is in {out}"
         say(f"interrupted; the best so far {where}.")

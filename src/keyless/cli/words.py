@@ -6,7 +6,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from keyless.cli.app import DONE, NOT_LINKED, one_line, write_out
+from keyless.cli.app import DONE, NOT_LINKED, write_out
+from keyless.errors import printable
 
 if TYPE_CHECKING:
     from keyless.audit import Audit
@@ -61,7 +62,7 @@ def verdict_lines(links: Links, *, interrupted: bool = False) -> list[str]:
         chance = max(evidence.null_scores, default=None)
         meaning = _AMBIGUOUS if evidence.doubt == "rows" else _MEANING[evidence.verdict]
         lines += [
-            f"{one_line(links.reference)} and {one_line(name)}: {evidence.verdict}, {meaning}.",
+            f"{printable(links.reference)} and {printable(name)}: {evidence.verdict}, {meaning}.",
             f"  The matches carry {evidence.score:.1f} nats a row; "
             + ("chance was not measured" if chance is None else f"chance reaches {chance:.1f}")
             + f", and telling {rows} rows apart takes {evidence.needed:.1f}.",
@@ -154,14 +155,14 @@ def audit_lines(audit: Audit) -> list[str]:
     if len(audit.columns):
         lines.append("Columns that make it possible, and how much each says (nats a row):")
         lines += [
-            f"  {one['contribution']:+6.2f}  {one_line(one['table'])}: {one_line(one['column'])}"
+            f"  {one['contribution']:+6.2f}  {printable(one['table'])}: {printable(one['column'])}"
             for one in audit.columns.head(_MOST_COLUMNS).to_dict("records")
         ]
     for proposal in audit.proposals:
         left = ", ".join(f"{count} at {100 * level:.0f}%" for level, count in proposal.singled_out.items())
         said = "no longer linkable" if proposal.holds else f"not enough: still {proposal.verdict} ({left})"
         lines.append(f"Verified by linking again: {said} after these changes.")
-        lines += [f"  {one_line(change)}" for change in proposal.changes]
+        lines += [f"  {printable(change)}" for change in proposal.changes]
     if not any(proposal.holds for proposal in audit.proposals):
         lines.append("No set of changes was found after which the tables are no longer linkable.")
     if not audit.finished:
@@ -201,4 +202,6 @@ def print_json(value: Any) -> None:
     """
     from keyless.runs import plain
 
-    write_out(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    # JSON has its own escapes, for whatever a terminal would not just show.
+    write_out("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n")

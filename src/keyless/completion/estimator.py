@@ -6,6 +6,7 @@ The problem is min ½‖P_Ω(X − M)‖² + λ‖M‖_*; how it is solved stand
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +24,16 @@ from keyless.arrays import (
     is_numpy,
     namespace,
     random_generator,
+    safe_unit,
 )
-from keyless.completion.deviations import fitted_noise, standard_errors
+from keyless.completion.choosing import Search
+from keyless.completion.deviations import fitted_noise, leverages
 from keyless.completion.observed import Table, entries, is_sparse, kept
+from keyless.completion.offsets import centre, level_offsets
+from keyless.completion.spreads import spreads, warn_of_empty_columns
 from keyless.completion.sweeps import Layout, Solution, head_start, row_pass, solve
-from keyless.completion.units import spreads, warn_of_empty_columns
+from keyless.completion.units import in_caller_unit, penalty_in_unit, returned
 from keyless.errors import ConvergenceWarning, InputError, Status
-from keyless.lowrank import truncated_svd
 
 __all__ = ["Completion", "SoftImpute", "soft_impute"]
 
@@ -119,10 +123,12 @@ def soft_impute(
         1
     """
     given, table = _read_values(values, mask)
+    unit = safe_unit(table.largest)
+    table = table.in_unit(unit)
     xp = namespace(given)
     rows, columns = table.shape
     limit = check_count(min(rows, columns) if rank is None else rank, name="rank", maximum=min(rows, columns))
-    penalty = check_positive(penalty, name="penalty")
+    penalty = penalty_in_unit(check_positive(penalty, name="penalty"), unit)
     right = xp.zeros((columns, 0), dtype=xp.float64, device=given.device)
     layout = Layout(0)
     if start is None:
@@ -131,6 +137,7 @@ def soft_impute(
         start = xp.astype(as_matrix(start, name="start"), xp.float64)
         if start.shape[0] != columns:
             raise InputError(f"start: must have one row per column, {columns}; found {start.shape[0]}.")
+        start = start / unit**0.5
         basis, scale, _ = xp.linalg.svd(start, full_matrices=False)
         found_rank = min(limit, int(xp.count_nonzero(scale > 1e-6 * scale[0])))
         layout, right = Layout(found_rank), basis[:, :found_rank] * scale[:found_rank]
@@ -143,8 +150,13 @@ def soft_impute(
         max_iter=check_count(max_iter, name="max_iter"),
         tolerance=check_positive(tolerance, name="tolerance"),
     )
-    left, right, singular = (xp.astype(part, given.dtype) for part in (found.left, found.right, found.singular_values))
-    return Completion(left, right, singular, found.history, found.status)
+    left, right, singular = (
+        xp.astype(in_caller_unit(part, factor), given.dtype)
+        for part, factor in ((found.left, unit**0.5), (found.right, unit**0.5), (found.singular_values, unit))
+    )
+    return Completion(
+        left, right, singular, tuple(in_caller_unit(in_caller_unit(found.history, unit), unit)), found.status
+    )
 
 
 def _read_values(values: Any, mask: Array | None) -> tuple[Array, Table]:
@@ -201,94 +213,6 @@ def _observed(values: Array, mask: Array) -> Table:
     return Table.sparse(sparse.csr_array((values[mask], columns, start), shape=mask.shape))
 
 
-def _centre(table: Table, layout: Layout, columns: Array | None = None) -> tuple[Table, Array, Array]:
-    """Take off `columns` or the observed column means, then the observed row means, where the layout has offsets."""
-    rows = np.zeros(table.shape[0])
-    if columns is None:
-        columns = table.means(0) if layout.column_offsets else np.zeros(table.shape[1])
-    table = table.less(rows, columns)
-    if layout.row_offsets:
-        rows = table.means(1)
-        table = table.less(rows, np.zeros(table.shape[1]))
-    return table, rows, columns
-
-
-class _Search:
-    """Choose penalty and rank by the error on held-out entries.
-
-    For one rank limit the penalty walks down a fixed grid, each fit starting from the one before, until the error has
-    risen. Limits grow by half until the error rises, then the gaps around the best one are halved.
-    """
-
-    def __init__(
-        self, split: tuple[Table, Array, Array, Array], layout: Layout, right: Array, steps: int, floor: float
-    ) -> None:
-        self.train, self.rows, self.columns, self.truth = split
-        nothing = solve(self.train, layout, right, 1.0, limit=0, max_iter=50, tolerance=1e-4)
-        largest = float(truncated_svd(self.train.residual(nothing.left, nothing.right), 1).singular_values[0])
-        self.penalties = max(largest, floor) * np.logspace(0, -4 if largest > floor else 0, steps)
-        self.path: list[tuple[float, int, int, float]] = []
-        # Of a fit, only what the next can start from is kept: its rows may be many.
-        self.fits: dict[int, dict[int, tuple[float, Layout, Array]]] = {
-            0: {0: (self._error(nothing), nothing.layout, nothing.right)}
-        }
-
-    def _error(self, fit: Solution) -> float:
-        gaps = self.truth - entries(fit.left, fit.right, self.rows, self.columns)
-        return float(np.sqrt(np.mean(gaps**2)))
-
-    def best(self, limit: int) -> tuple[float, int]:
-        """The lowest error with this rank limit, and the place of its penalty on the grid."""
-        return min((error, step) for step, (error, _, _) in self.fits[limit].items())
-
-    def attempt(self, limit: int) -> float:
-        """Walk down the penalties with this rank limit; return the lowest error."""
-        if limit not in self.fits:
-            near = max(known for known in self.fits if known < limit)
-            first = max(0, self.best(near)[1] - 3)
-            _, layout, right = self.fits[near].get(first, next(iter(self.fits[near].values())))
-            found: dict[int, tuple[float, Layout, Array]] = {}
-            for step in range(first, len(self.penalties)):
-                penalty = float(self.penalties[step])
-                fit = solve(self.train, layout, right, penalty, limit=limit, max_iter=50, tolerance=1e-4)
-                layout, right = fit.layout, fit.right
-                found[step] = (self._error(fit), layout, right)
-                self.path.append((penalty, limit, layout.rank, found[step][0]))
-                if step - min(found, key=lambda known: found[known][0]) == 1:
-                    break
-            self.fits[limit] = found
-        return self.best(limit)[0]
-
-    def limit(self, largest: int) -> int:
-        """The rank limit of lowest error."""
-        now = 1
-        while self.attempt(now) <= min(self.best(known)[0] for known in self.fits) and now < largest:
-            now = min(now + (now + 1) // 2, largest)
-        while True:
-            best = min(self.fits, key=lambda known: self.best(known)[0])
-            below = max((known for known in self.fits if known < best), default=best)
-            above = min((known for known in self.fits if known > best), default=best)
-            gaps = [(one + two) // 2 for one, two in ((below, best), (best, above)) if two - one > 1]
-            if not gaps:
-                return max(best, 1)
-            for middle in gaps:
-                if self.attempt(middle) < self.best(best)[0]:
-                    break
-
-
-def _offsets(found: Solution, observed: Table, rows: Array, columns: Array) -> tuple[Array, float]:
-    """All column offsets, and the row offset of a row with nothing observed; both the mean of the others there."""
-    layout = found.layout
-    if layout.row_offsets:
-        rows = rows + found.left[:, layout.rank]
-    level = float(rows[observed.row_counts > 0].mean())
-    if not layout.column_offsets:
-        return columns, level
-    columns = columns + found.right[:, -1] + level
-    columns[observed.column_counts == 0] = columns[observed.column_counts > 0].mean()
-    return columns, 0.0
-
-
 class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Fill missing entries: argmin_M ½‖P_Ω(X − offsets − M)‖² + λ‖M‖_*, Ω being the observed entries.
 
@@ -320,7 +244,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         random_state: seed of the choice of held-out entries.
 
     Attributes:
-        penalty_: the λ used; for scaled columns.
+        penalty_: the λ used; for scaled columns, as are `singular_values_`, `objective_` and the errors in `path_`.
         scale_: what each column was divided by; ones where they were not.
         noise_: per column, standard deviation of what the fit leaves of an entry; None for a sparse table.
         rank_: rank of M.
@@ -376,7 +300,9 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             raise InputError("X: must have at least one observed entry; found only missing ones.")
         warn_of_empty_columns(observed.column_counts, getattr(self, "feature_names_in_", None))
         self.scale_ = spreads(given, scale=self.scale, offsets=self.offsets)
-        observed = self._scaled(given, observed)
+        observed = observed.scaled(self.scale_)
+        self._unit = safe_unit(observed.largest)
+        observed = observed.in_unit(self._unit)
         max_iter = check_count(self.max_iter, name="max_iter")
         tolerance = check_positive(self.tolerance, name="tolerance")
         fraction = check_positive(self.validation_fraction, name="validation_fraction")
@@ -384,7 +310,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             raise InputError(f"validation_fraction: must be between 0 and 1; found {fraction}.")
         generator = random_generator(self.random_state)
         layout = Layout(0, self.offsets in ("rows", "both"), self.offsets in ("columns", "both"))
-        table, rows, columns = _centre(observed, layout)
+        table, rows, columns = centre(observed, layout)
         shortest = min(table.shape)
         limit = shortest if self.rank is None else check_count(self.rank, name="rank", maximum=shortest)
         right = np.repeat([[1.0, 0.0]], table.shape[1], axis=0)
@@ -393,7 +319,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         if self.penalty is None:
             noise = 1e-12 * observed.energy**0.5 or 1.0  # a residual below this is rounding
             steps = check_count(self.n_penalties, name="n_penalties")
-            search = _Search(table.split(generator, fraction), layout, right, steps, noise)
+            search = Search(table.split(generator, fraction), layout, right, steps, noise)
             if self.rank is None:
                 limit = search.limit(limit)
             search.attempt(limit)
@@ -401,52 +327,101 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             _, layout, right = search.fits[limit][step]
             penalty, path = float(search.penalties[step]), search.path
         else:
-            penalty = check_positive(self.penalty, name="penalty")
+            penalty = penalty_in_unit(check_positive(self.penalty, name="penalty"), self._unit)
             layout, right = head_start(table, layout, right, penalty, limit=limit, generator=generator)
         found = solve(table, layout, right, penalty, limit=limit, max_iter=max_iter, tolerance=tolerance)
         if not found.status.converged:
             warnings.warn(f"SoftImpute: {found.status.advice}", ConvergenceWarning, stacklevel=2)
-        rank = found.layout.rank
-        columns, self._row_level = _offsets(found, observed, rows, columns)
-        self.column_offsets_ = (columns * self.scale_).astype(given.dtype)
-        self.penalty_, self.rank_, self.status_ = penalty, rank, found.status
-        self.singular_values_ = found.singular_values.astype(given.dtype)
-        right = found.right[:, :rank]
-        self.column_factors_ = (right * self.scale_[:, None]).astype(given.dtype)
-        self.components_ = (right / np.linalg.norm(right, axis=0)).T.astype(given.dtype)
-        self.objective_, self.n_iter_ = np.asarray(found.history), len(found.history) - 1
-        self.path_ = {name: np.asarray([point[place] for point in path]) for place, name in enumerate(_PATH)}
-        self.row_factors_, self.row_offsets_ = (part.astype(given.dtype) for part in self._solve_rows(observed))
-        self.noise_ = None if is_sparse(given) else fitted_noise(self, given)
+        self._keep(found, observed, (rows, columns), penalty, path, dtype=given.dtype)
+        self.noise_ = None if is_sparse(given) else self._noise(observed, ~np.isnan(given))
         return self
 
-    def _scaled(self, given: Any, observed: Table) -> Table:
-        """Return the observed entries, each column divided by its spread."""
-        if (self.scale_ == 1.0).all():
-            return observed
-        seen = ~np.isnan(given)
-        return _observed(np.where(seen, given, 0.0).astype(np.float64) / self.scale_, seen)
+    def _keep(
+        self,
+        found: Solution,
+        observed: Table,
+        levels: tuple[Array, Array],
+        penalty: float,
+        path: list[tuple[float, int, int, float]],
+        *,
+        dtype: Any,
+    ) -> None:
+        """Set what was fitted, in the units of the columns and the caller's type.
 
-    def _solve_rows(self, observed: Table) -> tuple[Array, Array]:
-        """For each row, argmin_z ½‖x_Ω − V_Ω z‖² + λ/2‖z‖², offsets taken off or, for rows, solved for as well."""
-        layout = Layout(self.rank_, row_offsets=self.offsets in ("rows", "both"))
-        right = np.ones((observed.shape[1], layout.width))
-        right[:, : self.rank_] = self.column_factors_ / self.scale_[:, None]
-        table, rows, _ = _centre(observed, layout, self.column_offsets_.astype(np.float64) / self.scale_)
-        left = row_pass(table, layout, right, self.penalty_, columns=False).left
+        The fit is of entries divided by `scale_` and `_unit`, of which at least one is 1. What it gave as such is kept
+        too, for filling: `_right`, `_levels`, `_row_level` and `_penalty`.
+        """
+        rank, unit, root = found.layout.rank, self._unit, self._unit**0.5
+        self._levels, self._row_level = level_offsets(found, observed, *levels)
+        self._right, self._penalty = found.right[:, :rank], penalty
+        self.rank_, self.status_, self.n_iter_ = rank, found.status, len(found.history) - 1
+        self.column_offsets_ = returned(returned(self._levels, unit), self.scale_, dtype)
+        self.column_factors_ = returned(self._right * root, self.scale_[:, None], dtype)
+        self.components_ = (self._right / np.linalg.norm(self._right, axis=0)).T.astype(dtype)
+        self.singular_values_ = returned(found.singular_values, unit, dtype)
+        self.penalty_ = float(returned(np.asarray(penalty), unit))
+        self.objective_ = returned(returned(np.asarray(found.history), unit), unit)
+        self.path_ = {name: np.asarray([point[place] for point in path]) for place, name in enumerate(_PATH)}
+        for name in ("penalty", "validation_error"):
+            self.path_[name] = returned(self.path_[name], unit)
+        left, row_offsets = self._solve_rows(observed, unit)
+        self.row_factors_, self.row_offsets_ = returned(left, root, dtype), returned(row_offsets, unit, dtype)
+
+    def _columns_of(self, layout: Layout) -> Array:
+        """The factors of the columns as fitted, and ones where rows have offsets."""
+        right = np.ones((len(self._right), layout.width))
+        right[:, : self.rank_] = self._right
+        return right
+
+    @property
+    def _layout(self) -> Layout:
+        """What is solved for in a row."""
+        return Layout(self.rank_, row_offsets=self.offsets in ("rows", "both"))
+
+    def _solve_rows(self, observed: Table, unit: float) -> tuple[Array, Array]:
+        """For each row, argmin_z ½‖x_Ω − V_Ω z‖² + λ/2‖z‖², offsets taken off or, for rows, solved for as well.
+
+        The entries are scaled and in `unit`, V and λ in the unit of the fit; z and the row offsets are for entries in
+        `unit`.
+        """
+        layout = self._layout
+        table, rows, _ = centre(observed, layout, self._levels * (self._unit / unit))
+        left = row_pass(table, layout, self._columns_of(layout), self._penalty, columns=False).left
         if layout.row_offsets:
-            rows = np.where(observed.row_counts > 0, rows + left[:, self.rank_], self._row_level)
+            level = self._row_level * (self._unit / unit)
+            rows = np.where(observed.row_counts > 0, rows + left[:, self.rank_], level)
         return left[:, : self.rank_], rows
+
+    def _in_own_unit(self, observed: Table) -> tuple[Table, float]:
+        """Scaled entries of new rows, and their unit: their own where larger than that of the fit, else the latter."""
+        observed = observed.scaled(self.scale_)
+        unit = max(safe_unit(observed.largest), self._unit) if observed.largest else self._unit
+        return observed.in_unit(unit), unit
+
+    def _noise(self, observed: Table, seen: Array) -> Array:
+        """The noise of each column, from the scaled entries of the fit in its unit; returned in the columns' units."""
+        (rows, columns), unit = observed.shape, self._unit
+        left = np.column_stack([self.row_factors_ / unit**0.5, self.row_offsets_ / unit, np.ones(rows)])
+        residual = observed.residual(left, np.column_stack([self._right, np.ones(columns), self._levels]))
+        residual = residual.toarray() if is_sparse(residual) else residual
+        noise = fitted_noise(residual, seen, self._leverages(seen), rank=self.rank_)
+        return returned(returned(noise, unit), self.scale_)
+
+    def _leverages(self, seen: Array) -> Iterator[tuple[slice, Array]]:
+        layout = self._layout
+        penalties = np.where(np.arange(layout.width) < self.rank_, self._penalty, 0.0)
+        return leverages(self._columns_of(layout), penalties, seen)
 
     def transform(self, X: Any) -> Array:  # noqa: N803
         """Return `X` as a dense array with its missing entries filled; observed entries are returned untouched."""
         check_is_fitted(self)
         given, observed = self._read(X, reset=False)
-        left, rows = self._solve_rows(self._scaled(given, observed))
-        filled = left @ self.column_factors_.T.astype(np.float64)
+        observed, unit = self._in_own_unit(observed)
+        left, rows = self._solve_rows(observed, unit)
+        filled = left @ self._right.T
         filled += rows[:, None]
-        filled += self.column_offsets_
-        filled = filled.astype(given.dtype, copy=False)
+        filled += self._levels * (self._unit / unit)
+        filled = returned(returned(filled, unit), self.scale_, given.dtype)
         if is_sparse(given):
             given = given.tocoo()
             seen = ~np.isnan(given.data)
@@ -465,7 +440,11 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         given, _ = self._read(X, reset=False)
         if self.noise_ is None or is_sparse(given):
             raise InputError("X: must be a dense table for standard errors; found a sparse one. Use X.toarray().")
-        return standard_errors(self, given)
+        seen = ~np.isnan(given)
+        errors = np.zeros(given.shape, dtype=given.dtype)
+        for part, leverage in self._leverages(seen):
+            errors[part] = np.where(seen[part], 0.0, returned(np.sqrt(1 + leverage), self.noise_, given.dtype))
+        return errors
 
     def estimate_at(self, rows: Any, columns: Any, *, X: Any = None) -> Array:  # noqa: N803
         """Return single entries of offsets + M, without forming it.
@@ -476,17 +455,23 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             X: the table whose rows are meant, filled as `transform` fills it; None: the fitted one.
         """
         check_is_fitted(self)
-        left, row_offsets = self.row_factors_, self.row_offsets_
-        if X is not None:
+        unit, dtype = self._unit, self.row_factors_.dtype
+        if X is None:
+            left, row_offsets = self.row_factors_ / unit**0.5, self.row_offsets_ / unit
+        else:
             given, observed = self._read(X, reset=False)
-            solved = self._solve_rows(self._scaled(given, observed))
-            left, row_offsets = (part.astype(given.dtype) for part in solved)
-        rows, columns = _places(rows, columns, (len(left), len(self.column_factors_)))
-        found = entries(left, self.column_factors_, rows.ravel(), columns.ravel()).reshape(rows.shape)
-        return found + row_offsets[rows] + self.column_offsets_[columns]
+            dtype = given.dtype
+            observed, unit = self._in_own_unit(observed)
+            left, row_offsets = (part.astype(dtype) for part in self._solve_rows(observed, unit))
+        rows, columns = _places(rows, columns, (len(left), len(self._right)))
+        found = entries(left, self._right.astype(dtype), rows.ravel(), columns.ravel()).reshape(rows.shape)
+        found = found + row_offsets[rows] + self._levels[columns] * (self._unit / unit)
+        return returned(returned(found, unit), self.scale_[columns], dtype)
 
     def _read(self, X: Any, *, reset: bool) -> tuple[Any, Table]:  # noqa: N803
         """Check the caller's table; return it and its observed entries."""
+        if isinstance(X, np.matrix):
+            X = np.asarray(X)  # noqa: N806
         try:
             X = validate_data(  # noqa: N806
                 self, X, accept_sparse="csr", dtype=(np.float64, np.float32), ensure_all_finite=False, reset=reset

@@ -20,6 +20,8 @@ __all__ = ["Table", "entries", "is_sparse", "kept", "squares"]
 _CHUNK = 4_000_000
 """Numbers in the largest temporary of a sweep, about 32 MB."""
 
+_LARGEST = float(np.finfo(np.float64).max)
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -41,7 +43,10 @@ class Table:
         """Take values that are zero where the boolean mask is False."""
         xp = namespace(values)
         seen = xp.astype(mask, values.dtype)
-        return cls(values, seen, xp.sum(seen, axis=1), xp.sum(seen, axis=0), squares(values))
+        # Squares of numbers that are not divided by their unit yet may overflow; they are measured again then.
+        with np.errstate(over="ignore"):
+            energy = squares(values)
+        return cls(values, seen, xp.sum(seen, axis=1), xp.sum(seen, axis=0), energy)
 
     @classmethod
     def sparse(cls, values: Any) -> Table:
@@ -58,7 +63,8 @@ class Table:
         return rows, columns
 
     def _measured(self) -> Table:
-        return replace(self, energy=sum(squares(values.data) for _, values in self._parts(1)))
+        with np.errstate(over="ignore"):
+            return replace(self, energy=sum(squares(values.data) for _, values in self._parts(1)))
 
     def _parts(self, width: int) -> Iterator[tuple[slice, Any]]:
         """Yield row ranges of a sparse table with their entries in float64, levels taken off."""
@@ -119,6 +125,39 @@ class Table:
         ]
         rows, columns = (level if level.any() else None for level in levels)
         return replace(self, row_levels=rows, column_levels=columns)._measured()
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute value of an observed entry, offsets not taken off; 0 where nothing is observed."""
+        entries = self.values if self.seen is not None else self.values.data
+        if 0 in entries.shape:
+            return 0.0
+        xp = namespace(entries)
+        return max(float(xp.max(entries)), -float(xp.min(entries)))
+
+    def in_unit(self, unit: float) -> Table:
+        """The same entries divided by a unit; without levels."""
+        if unit == 1:
+            return self
+        if self.seen is not None:
+            return replace(self, values=(values := self.values / unit), energy=squares(values))
+        return replace(self, values=self.values / unit)._measured()
+
+    def scaled(self, spreads: Array) -> Table:
+        """The same entries, those of each column divided by its spread; the largest numbers instead of infinite ones.
+
+        Without levels. Numpy only.
+        """
+        if (spreads == 1).all():
+            return self
+        dense = self.seen is not None
+        with np.errstate(over="ignore"):
+            found = self.values / spreads if dense else self.values.data / spreads[self.values.indices]
+        found = np.clip(found, -_LARGEST, _LARGEST, out=found)
+        if dense:
+            return replace(self, values=found, energy=squares(found))
+        table = sparse.csr_array((found, self.values.indices, self.values.indptr), shape=self.shape)
+        return replace(self, values=table)._measured()
 
     def split(self, generator: np.random.Generator, fraction: float) -> tuple[Table, Array, Array, Array]:
         """Hold out a random fraction of the observed entries: what is left, then their rows, columns and values."""

@@ -1,60 +1,46 @@
-"""Columns of different units: what each is divided by before a fit, and which hold nothing at all."""
+"""Entries so large or small that their squares are no numbers are divided by a unit; results are multiplied by it."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 
-from keyless.arrays import Array
-from keyless.completion.observed import is_sparse
-from keyless.errors import InputError
+from keyless.arrays import is_array, namespace
 
-__all__ = ["spreads", "warn_of_empty_columns"]
+__all__ = ["in_caller_unit", "penalty_in_unit", "returned"]
 
-
-def spreads(given: Any, *, scale: bool | None, offsets: str) -> Array:
-    """Return what each column is divided by: its standard deviation, or its root mean square where it has no offset.
-
-    Args:
-        given: the table, NaN where missing, or a sparse one.
-        scale: True or False; None: a dense table is scaled, unless rows have offsets.
-        offsets: of the fit.
-    """
-    rows = offsets in ("rows", "both")
-    if scale not in (None, True, False):
-        raise InputError(f"scale: must be True, False or None; found {scale!r}.")
-    if scale and (rows or is_sparse(given)):
-        what = "rows have offsets" if rows else "the table is sparse"
-        raise InputError(f"scale: must be False or None where {what}; found True. Scale the columns first.")
-    if scale is False or rows or is_sparse(given):
-        return np.ones(given.shape[1])
-    values = np.asarray(given, dtype=np.float64)
-    seen = ~np.isnan(values)
-    count = np.maximum(seen.sum(axis=0), 1)
-    middle = np.where(seen, values, 0.0).sum(axis=0) / count if offsets == "columns" else 0.0
-    spread = np.sqrt((np.where(seen, values - middle, 0.0) ** 2).sum(axis=0) / count)
-    # A constant column, or rounding of one, has no spread to divide by.
-    size = np.where(seen, np.abs(values), 0.0).max(axis=0, initial=0.0)
-    return np.where(spread > 1e-12 * size, spread, 1.0)
+_SMALLEST, _LARGEST = 1e-150, float(np.finfo(np.float64).max)
+"""A penalty is at least so large when entries are about 1; what is returned is at most so large."""
 
 
-def warn_of_empty_columns(counts: Array, names: Any) -> None:
-    """Warn of columns of which nothing is observed.
+def penalty_in_unit(penalty: float, unit: float) -> float:
+    """Return the penalty for entries that are divided by a unit; above zero."""
+    return min(max(penalty / unit, _SMALLEST), 1 / _SMALLEST)
+
+
+def in_caller_unit(numbers: Any, unit: float) -> Any:
+    """Return numbers in the caller's unit; those beyond the range of numbers are the largest there are."""
+    if unit == 1:
+        return numbers
+    if not is_array(numbers):
+        return [float(number) for number in in_caller_unit(np.asarray(numbers), unit)]
+    with np.errstate(over="ignore"):
+        return namespace(numbers).clip(numbers * unit, -_LARGEST, _LARGEST)
+
+
+def returned(numbers: Any, unit: Any, dtype: Any = np.float64) -> Any:
+    """Return numpy's numbers times a unit, as a dtype; those beyond its range are the largest it has.
 
     Args:
-        counts: observed entries of each column.
-        names: of the columns, where they have names.
+        numbers: an array.
+        unit: one for all numbers, or an array that fits theirs.
+        dtype: float64 or float32.
     """
-    empty = np.flatnonzero(np.asarray(counts) == 0)
-    if not empty.size:
-        return
-    said = ", ".join(str(k) if names is None else repr(str(names[k])) for k in empty[:5])
-    more = f" and {empty.size - 5} more" if empty.size > 5 else ""
-    warnings.warn(
-        f"SoftImpute: no entry of column {said}{more} is observed; what is filled in there means nothing. Leave such "
-        "columns out.",
-        UserWarning,
-        stacklevel=3,
-    )
+    if dtype == np.float64 and np.all(unit == 1):
+        return numbers
+    largest = float(np.finfo(dtype).max)
+    with np.errstate(over="ignore"):
+        found = np.asarray(numbers * unit)
+    np.clip(found, -largest, largest, out=found)
+    return found.astype(dtype, copy=False)[()]

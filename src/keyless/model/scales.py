@@ -15,15 +15,28 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
+from keyless.arrays import safe_unit
 from keyless.errors import InputError
 
-__all__ = ["Scale", "ScaleName", "choose_scale", "scale_table"]
+__all__ = ["SCALE_KINDS", "Scale", "ScaleName", "choose_scale", "scale_table"]
 
 ScaleName = Literal["auto", "identity", "log", "sqrt", "rank"]
+SCALE_KINDS = ("identity", "log", "sqrt", "rank", "empty")
+"""What a scale can be, once it is chosen; empty: of a column of which nothing is known."""
+
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 _MARGIN = 0.005
 """A bent scale must look this much more normal (in correlation with normal quantiles) to be chosen."""
+
+_FARTHEST = 1e12
+"""Standard deviations from the mean beyond which a new value counts as no farther: its square must stay a number."""
+
+_LARGEST = float(np.finfo(np.float64).max)
+"""What is filled in is at most so large, whatever a model expects."""
+
+_STEEPEST = _LARGEST / 1e6
+"""Slopes are at most so large, so that a standard error, a slope times some spreads, stays finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +52,8 @@ class Scale:
         spread: its standard deviation; 0 for a constant column, which is mapped to 0.
         knots: for `"rank"`: the sorted values and the normal quantiles they stand for.
         lowest: for `"log"`: the smallest argument seen. New ones count as half of it at the least.
+        unit: what values are divided by before anything else: 1, or for numbers so large or small that their squares
+            are none, a power of 4 of their own size. Everything above is in that unit.
     """
 
     kind: str = "identity"
@@ -48,16 +63,23 @@ class Scale:
     spread: float = 1.0
     knots: tuple[FloatArray, FloatArray] | None = None
     lowest: float = 0.0
+    unit: float = 1.0
 
     def apply(self, values: FloatArray) -> FloatArray:
         """Return the standard scores of values."""
         if self.spread == 0:
             return np.zeros(np.shape(values))
-        scores: FloatArray = (self._bent(values) - self.centre) / self.spread
-        return scores
+        with np.errstate(over="ignore"):
+            scores: FloatArray = self._bent(np.asarray(values, dtype=np.float64) / self.unit) - self.centre
+            return np.clip(scores / self.spread, -_FARTHEST, _FARTHEST)
 
     def undo(self, scores: FloatArray) -> FloatArray:
         """Return the values of standard scores; a root or a rank cannot go beyond the values it was made from."""
+        with np.errstate(over="ignore"):
+            return np.clip(self._straight(scores) * self.unit, -_LARGEST, _LARGEST)
+
+    def _straight(self, scores: FloatArray) -> FloatArray:
+        """Undo the scale, still in its unit."""
         if self.spread == 0:
             return np.full(np.shape(scores), self.centre)
         bent = scores * self.spread + self.centre
@@ -74,6 +96,10 @@ class Scale:
         """Return |d value / d score|, which turns a standard error of a score into one of a value."""
         if self.spread == 0:
             return np.full(np.shape(scores), np.inf if self.kind == "empty" else 0.0)
+        with np.errstate(over="ignore"):
+            return np.minimum(self._steepness(scores) * self.unit, _STEEPEST)
+
+    def _steepness(self, scores: FloatArray) -> FloatArray:
         bent = scores * self.spread + self.centre
         if self.kind == "log":
             return self.spread * np.exp(bent)
@@ -81,11 +107,12 @@ class Scale:
             return self.spread * 2 * np.maximum(bent, 0.0)
         if self.knots is not None:
             step = 0.25
-            return np.abs(self.undo(scores + step) - self.undo(scores - step)) / (2 * step)
+            return np.abs(self._straight(scores + step) - self._straight(scores - step)) / (2 * step)
         return np.full(np.shape(scores), self.spread)
 
     def _bent(self, values: FloatArray) -> FloatArray:
-        turned = self.sign * np.asarray(values, dtype=np.float64)
+        """Bend values that are in the unit already."""
+        turned = self.sign * values
         if self.kind == "log":
             # New values may lie below all that were seen, even below 0, and must not outweigh everything else.
             return np.log(np.maximum(turned + self.offset, max(self.lowest / 2, np.finfo(float).tiny)))
@@ -116,6 +143,12 @@ def choose_scale(observed: FloatArray, *, kind: ScaleName = "auto") -> Scale:
     observed = np.asarray(observed, dtype=np.float64)
     if observed.size == 0:
         return Scale(kind="empty", spread=0.0)
+    unit = safe_unit(float(np.abs(observed).max()))
+    return replace(_chosen(observed / unit, kind), unit=unit)
+
+
+def _chosen(observed: FloatArray, kind: ScaleName) -> Scale:
+    """Choose the scale of values of ordinary size."""
     if kind == "rank":
         return _standardised(_rank_scale(observed), observed)
     straight = Scale()

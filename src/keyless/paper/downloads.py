@@ -18,6 +18,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from keyless.errors import InputError
+from keyless.places import remove
 
 __all__ = ["MOVIELENS_100K", "Archive", "data_home", "fetch"]
 
@@ -99,6 +100,8 @@ def fetch(
 
 def _download(url: str, partial: Path, progress: Callable[[int, int], object] | None, timeout: float) -> None:
     """Write what the server has to a file, after what is there already."""
+    if partial.is_symlink():
+        remove(partial)  # nothing is written through links
     done = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})
     try:
@@ -144,7 +147,7 @@ def _check(whole: Path, archive: Archive) -> None:
 def _unpack(whole: Path, archive: Archive, home: Path) -> None:
     """Unpack beside, then move into place: a folder is whole or not there."""
     beside = home / f"{archive.name}.unpacking"
-    shutil.rmtree(beside, ignore_errors=True)
+    remove(beside)
     try:
         with zipfile.ZipFile(whole) as opened:
             members = [name for name in opened.namelist() if name.startswith(f"{archive.name}/")]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keyless.arrays import safe_unit
 from keyless.links import Links
 from keyless.problem import Block
 
@@ -110,10 +111,12 @@ def filled_columns(links: Links, sample: Sample) -> list[FilledColumn]:
             if not missing:
                 continue
             seen = values[np.ix_(mask[:, numbers[0]], numbers)]
+            unit = safe_unit(float(np.abs(seen).max(initial=0.0)))
+            seen = seen / unit
             spread = float(seen.var(axis=0).sum()) if len(seen) > 1 else 0.0
             unseen = (place >= 0) & ~mask[np.maximum(place, 0), numbers[0]]
             known = spread > 0 and unseen.any()
-            error = float((errors[np.ix_(unseen, numbers)] ** 2).sum(axis=1).mean()) if known else 0.0
+            error = float(((errors[np.ix_(unseen, numbers)] / unit) ** 2).sum(axis=1).mean()) if known else 0.0
             explained = 1 - error / spread if known else float("nan")
             columns.append(FilledColumn(table.name, use.name, missing, len(mask), explained))
     return columns

@@ -150,7 +150,8 @@ def search(writer: Writer) -> str:
     plots = []
     if links.history:
         note = "Each mark is a reported step; the checks after the search measure something else."
-        plots.append(writer.figure(links.plot_objective(), "Line chart", note))
+        # By steps: how long they took differs from run to run, and equal runs give equal pages.
+        plots.append(writer.figure(links.plot_objective(timed=False), "Line chart", note))
     if links.starts:
         note = "Many starts that end at the same best value are a good sign; dashes mark it."
         plots.append(writer.figure(links.plot_starts(), "Strip chart", note))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from keyless.runs.cells import file_names, spreadsheet_safe, spreadsheet_safe_frame
-from keyless.runs.configuration import Fingerprint, fingerprint, to_toml
+from keyless.runs.configuration import Fingerprint, check_unchanged, fingerprint, to_toml
 from keyless.runs.dialect import OutFormat, check_format, dialect_of, for_ending, text_of, typed, write_table
 from keyless.runs.folder import check_file, check_replaceable, write_file
 from keyless.runs.outputs import (
@@ -31,6 +31,7 @@ __all__ = [
     "check_file",
     "check_format",
     "check_replaceable",
+    "check_unchanged",
     "dialect_of",
     "file_names",
     "fingerprint",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from keyless.errors import InputError
 
-__all__ = ["Fingerprint", "fingerprint", "to_toml"]
+__all__ = ["Fingerprint", "check_unchanged", "fingerprint", "to_toml"]
 
 
 def to_toml(options: Mapping[str, Any], *, title: str) -> str:
@@ -56,12 +57,14 @@ class Fingerprint:
         size: bytes.
         changed: when it was last changed, in nanoseconds since 1970.
         sha256: digest of its content.
+        place: what the file system says of it: device, number, and when content or properties last changed.
     """
 
     file: str
     size: int
     changed: int
     sha256: str
+    place: tuple[int, ...] = ()
 
     def same_content(self, other: Fingerprint) -> bool:
         """Tell whether two files hold the same, whatever they are called and whenever they were written."""
@@ -75,6 +78,22 @@ def fingerprint(path: Path) -> Fingerprint:
         path: an input.
     """
     with path.open("rb") as file:
+        # Looked at first, so that a change while it is read shows.
+        status = os.fstat(file.fileno())
         digest = hashlib.file_digest(file, "sha256")
+    place = (status.st_dev, status.st_ino, status.st_ctime_ns)
+    return Fingerprint(path.name, status.st_size, status.st_mtime_ns, digest.hexdigest(), place)
+
+
+def check_unchanged(path: Path, known: Fingerprint) -> None:
+    """Raise unless a file still holds what it held: what was read since then is what the checksum is of.
+
+    Args:
+        path: an input.
+        known: what identified it before it was read.
+    """
     status = path.stat()
-    return Fingerprint(path.name, status.st_size, status.st_mtime_ns, digest.hexdigest())
+    if (status.st_dev, status.st_ino, status.st_ctime_ns) == tuple(known.place):
+        return
+    if not fingerprint(path).same_content(known):
+        raise InputError(f"{path}: must not change while it is read; it did. Run the command again when it is whole.")

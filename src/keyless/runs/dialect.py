@@ -127,7 +127,8 @@ def write_table(
         _to_csv(frame, path, dialect, tables, raw_cells=raw_cells)
     except UnicodeEncodeError:
         dialect = replace(dialect, encoding="utf-8-sig")
-        _to_csv(frame, path, dialect, tables, raw_cells=raw_cells)
+        # Halves of characters, which UTF-8 cannot hold, become escapes.
+        _to_csv(frame, path, dialect, tables, raw_cells=raw_cells, errors="backslashreplace")
     return asdict(dialect)
 
 
@@ -142,13 +143,23 @@ def text_of(frame: pd.DataFrame, dialect: Dialect, *, tables: Sequence[Table] = 
     """
     text = io.StringIO()
     _to_csv(frame, text, Dialect() if dialect.kind == "sheet" else dialect, tables, raw_cells=raw_cells)
-    return text.getvalue()
+    return text.getvalue().encode("utf-8", "backslashreplace").decode()
 
 
-def _to_csv(frame: pd.DataFrame, target: Any, dialect: Dialect, tables: Sequence[Table], *, raw_cells: bool) -> None:
+def _to_csv(
+    frame: pd.DataFrame,
+    target: Any,
+    dialect: Dialect,
+    tables: Sequence[Table],
+    *,
+    raw_cells: bool,
+    errors: Literal["strict", "backslashreplace"] = "strict",
+) -> None:
     written = in_marks(frame, dialect.decimal, tables)
     written = written if raw_cells else spreadsheet_safe_frame(written)
-    written.to_csv(target, index=False, lineterminator="\n", sep=dialect.separator, encoding=dialect.encoding)
+    written.to_csv(
+        target, index=False, lineterminator="\n", sep=dialect.separator, encoding=dialect.encoding, errors=errors
+    )
 
 
 def _own_columns(frame: pd.DataFrame, tables: Sequence[Table]) -> Mapping[str, Any]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import shutil
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from keyless.errors import InputError
+from keyless.places import beside, remove, replacing
 
 __all__ = [
     "FORMAT",
@@ -33,6 +34,15 @@ FORMAT, VERSION = "keyless run", 1
 RECORD = "run.json"
 """The file that says what a run is and which files belong to it."""
 
+_WRITTEN = re.compile(
+    r"run\.json|config\.toml|links\.keyless|report\.html|(matches|joined)\.(csv|parquet|xlsx)"
+    r"|completed|completed/[^/]+\.(csv|parquet|xlsx)"
+)
+"""Files that a run can have. No others are ever replaced, whatever a `run.json` says."""
+
+_LONGEST_RECORD = 2**26
+"""Bytes of a `run.json`: the verdicts and choices of a thousand tables of a thousand columns."""
+
 
 def replace_folder(target: Path, fill: Callable[[Path], object]) -> None:
     """Make `target` the folder that `fill` writes, in one step, or leave everything as it was.
@@ -44,8 +54,8 @@ def replace_folder(target: Path, fill: Callable[[Path], object]) -> None:
     check_replaceable(target)
     # Resolved, so that the link of a linked folder stays and the folder behind it is replaced.
     target = target.resolve()
-    fresh = _beside(target, "new")
-    _remove(fresh)
+    _remove_leftovers(target)
+    fresh = beside(target)
     try:
         fresh.mkdir()
         fill(fresh)
@@ -54,7 +64,7 @@ def replace_folder(target: Path, fill: Callable[[Path], object]) -> None:
         _put(fresh, target)
     finally:
         # After an exchange this is the old run.
-        _remove(fresh)
+        remove(fresh)
     _sync_folder(target.parent)
 
 
@@ -79,7 +89,8 @@ def check_replaceable(target: Path) -> None:
             f"{target}: must be empty or an earlier run; found {_some(found)}. "
             "Nothing was changed. Choose another --out, or move the files away."
         )
-    strange = found - set(read_record(target)["files"])
+    listed = {name for name in read_record(target)["files"] if isinstance(name, str) and _WRITTEN.fullmatch(name)}
+    strange = found - listed
     if strange:
         raise InputError(
             f"{target}: must hold nothing but an earlier run; keyless did not write {_some(strange)}. "
@@ -93,9 +104,16 @@ def recover(target: Path) -> None:
     Args:
         target: where the run belongs.
     """
-    old = _beside(target, "old")
-    if old.is_dir() and not target.exists():
+    old = _old(target)
+    if old.is_dir() and not old.is_symlink() and not target.exists():
         old.rename(target)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what killed runs left beside a folder; of two who write it at once, one thereby fails."""
+    for path in target.parent.iterdir():
+        if path.name.startswith(f".{target.name}.keyless-new-"):
+            remove(path)
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -110,8 +128,10 @@ def read_record(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"{folder}: must be a folder written by `keyless link --out`; it has no {RECORD}.")
     try:
+        if path.stat().st_size > _LONGEST_RECORD:
+            raise ValueError("it is too long")
         record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: must be the record of a keyless run; it is damaged ({error}).") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT or not isinstance(record.get("files"), list):
         raise InputError(f"{path}: must be the record of a keyless run; found something else.")
@@ -144,14 +164,8 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
         write: called with the path to write to.
     """
     check_file(path)
-    path = path.resolve()
-    fresh = path.with_name(f".{path.name}.keyless-new")
-    try:
+    with replacing(path.resolve()) as fresh:
         write(fresh)
-        _sync_file(fresh)
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def check_file(path: Path) -> None:
@@ -166,9 +180,9 @@ def check_file(path: Path) -> None:
         raise InputError(f"{path}: must be in a folder that exists; there is no {path.parent}. Make it first.")
 
 
-def _beside(target: Path, what: str) -> Path:
+def _old(target: Path) -> Path:
     target = target.resolve()
-    return target.with_name(f".{target.name}.keyless-{what}")
+    return target.with_name(f".{target.name}.keyless-old")
 
 
 def _put(fresh: Path, target: Path) -> None:
@@ -178,10 +192,11 @@ def _put(fresh: Path, target: Path) -> None:
         fresh.rename(target)
     elif not _exchange(fresh, target):
         # Two steps, where the system has no single one; `recover` mends what a kill between them leaves.
-        old = _beside(target, "old")
+        old = _old(target)
+        remove(old)
         target.rename(old)
         fresh.rename(target)
-        _remove(old)
+        remove(old)
 
 
 def _exchange(first: Path, second: Path) -> bool:
@@ -221,11 +236,6 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
 
 
 def _some(names: Iterable[str], *, most: int = 3) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import math
@@ -14,6 +15,8 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import keyless
 from keyless.answers.joining import reference_rows
@@ -23,7 +26,7 @@ from keyless.runs.configuration import Fingerprint
 from keyless.runs.dialect import OutFormat, dialect_of, ending, text_of, typed, write_table
 from keyless.runs.folder import FORMAT, RECORD, VERSION, files_in, read_record, replace_folder, write_file
 from keyless.tables import Dialect, Table
-from keyless.tables.matrices import is_anndata, is_sparse
+from keyless.tables.frames import as_text, from_records, in_pandas
 
 __all__ = [
     "CONFIGURATION",
@@ -296,15 +299,19 @@ def _pandas(frame: Any, *, columns: Sequence[Any] = ()) -> pd.DataFrame:
     """Return the caller's kind of frame or array as pandas."""
     if isinstance(frame, pd.DataFrame):
         return frame
+    if isinstance(frame, list):
+        return from_records(frame)
+    if hasattr(frame, "toarray"):  # a sparse matrix
+        frame = frame.toarray()
     if isinstance(frame, np.ndarray):
         return pd.DataFrame(frame, columns=list(columns))
-    if is_anndata(frame):
+    if hasattr(frame, "to_df"):  # an AnnData
         made: pd.DataFrame = frame.to_df()
         return made
-    if is_sparse(frame):
-        return pd.DataFrame(frame.toarray(), columns=list(columns))
-    native: pd.DataFrame = nw.from_native(frame, eager_only=True).to_pandas()
-    return native
+    whole = nw.from_native(frame)
+    if isinstance(whole, nw.LazyFrame):
+        whole = whole.collect()
+    return pd.DataFrame({name: in_pandas(whole.get_column(name)) for name in whole.columns})
 
 
 def write_parquet(frame: pd.DataFrame, path: Path) -> None:
@@ -314,9 +321,23 @@ def write_parquet(frame: pd.DataFrame, path: Path) -> None:
         frame: any frame.
         path: where.
     """
-    frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
-    for place, kind in enumerate(frame.dtypes):
-        if kind.kind == "O" and frame.iloc[:, place].dropna().map(type).nunique() > 1:
-            # Parquet holds one type per column.
-            frame.isetitem(place, frame.iloc[:, place].map(str, na_action="ignore").to_numpy())
-    frame.to_parquet(path, index=False)
+    columns = {}
+    for place, name in enumerate(frame.columns):
+        columns[as_text(name)] = _parquet_column(frame.iloc[:, place])
+    pq.write_table(pa.table(columns), path)
+
+
+def _parquet_column(column: pd.Series) -> Any:
+    """A column of one type, as Parquet holds them; as text where there is no such type."""
+    if isinstance(column.dtype, pd.SparseDtype):
+        column = pd.Series(np.asarray(column.array))
+    several = column.dtype.kind == "O" and column.dropna().map(type).nunique() > 1
+    if not several:
+        with contextlib.suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
+            made = pa.Array.from_pandas(column)
+            if not pa.types.is_interval(made.type):
+                # A column of nothing at all has no type; text is one that every reader knows.
+                return made.cast(pa.string()) if pa.types.is_null(made.type) else made
+    gone = column.isna().tolist()
+    texts = [None if missing else as_text(entry) for entry, missing in zip(column.tolist(), gone, strict=True)]
+    return pa.array(texts, type=pa.string())

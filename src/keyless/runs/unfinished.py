@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 import keyless
 from keyless.errors import InputError, KeylessError
 from keyless.links import Links, load
+from keyless.places import create, remove
 from keyless.runs.configuration import Fingerprint
 from keyless.runs.folder import check_replaceable
 from keyless.runs.outputs import CONFIGURATION, RESULT
@@ -22,7 +24,7 @@ from keyless.runs.outputs import CONFIGURATION, RESULT
 __all__ = ["Unfinished", "open_unfinished"]
 
 _STATE, _LOCK, _EARLIER = "state.json", "lock", "earlier"
-_OURS = {_STATE, _LOCK, _EARLIER, CONFIGURATION, RESULT, f"{RESULT}.partial", "checkpoint"}
+_OURS = {_STATE, _LOCK, _EARLIER, CONFIGURATION, RESULT, "checkpoint"}
 
 
 class Unfinished:
@@ -80,11 +82,7 @@ def open_unfinished(
     folder = out.resolve().with_name(f"{out.resolve().name}.unfinished")
     state = {"keyless": keyless.__version__, "options": dict(options), "inputs": [asdict(known) for known in inputs]}
     state = json.loads(json.dumps(state))
-    if folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= _OURS):
-        raise InputError(
-            f"{folder.name}: must be free for what a run keeps while it works; found something else. "
-            "Move it away, or choose another --out."
-        )
+    _check_ours(folder)
     folder.mkdir(exist_ok=True)
     with _locked(folder, out):
         if (folder / _EARLIER).is_dir() and not _has_stages(folder):
@@ -97,19 +95,38 @@ def open_unfinished(
         else:
             could_resume = found is not None and _has_stages(folder) and _is_same(found, state, out)
             _set_aside(folder, keep=could_resume)
-            (folder / CONFIGURATION).write_text(configuration, encoding="utf-8", newline="\n")
-            (folder / _STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8", newline="\n")
+            create(folder / CONFIGURATION, configuration.encode())
+            create(folder / _STATE, (json.dumps(state, indent=2) + "\n").encode())
         unfinished = Unfinished(folder, resumed=resumed, could_resume=could_resume)
         unfinished.checkpoint.mkdir(exist_ok=True)
         try:
             yield unfinished
         finally:
             if not unfinished.empty:
-                shutil.rmtree(folder / _EARLIER, ignore_errors=True)
+                remove(folder / _EARLIER)
             elif (folder / _EARLIER).is_dir():
                 _bring_back(folder)
             else:
                 unfinished.remove()
+
+
+def _check_ours(folder: Path) -> None:
+    """Refuse a folder that holds anything but an unfinished run, and links, through which nothing is ever written."""
+    if not folder.is_symlink() and not folder.exists():
+        return
+    found = [folder, *folder.rglob("*")] if folder.is_dir() and not folder.is_symlink() else [folder]
+    linked = next((path for path in found if path.is_symlink()), None)
+    if linked is not None:
+        raise InputError(
+            f"{linked.name}: must not be a link, in {folder.parent} where a run keeps what it works on. "
+            "Remove the link, or choose another --out."
+        )
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
+    if not all(name in _OURS or name.startswith(f".{RESULT}.keyless-new-") for name in names):
+        raise InputError(
+            f"{folder.name}: must be free for what a run keeps while it works; found something else. "
+            "Move it away, or choose another --out."
+        )
 
 
 def _has_stages(folder: Path) -> bool:
@@ -119,20 +136,20 @@ def _has_stages(folder: Path) -> bool:
 
 def _set_aside(folder: Path, *, keep: bool) -> None:
     """Make room for a run; what an earlier one finished is kept inside where it could still be continued."""
-    shutil.rmtree(folder / _EARLIER, ignore_errors=True)
+    remove(folder / _EARLIER)
     if keep:
         (folder / _EARLIER).mkdir()
     for path in [path for path in folder.iterdir() if path.name not in (_LOCK, _EARLIER)]:
         if keep:
             path.rename(folder / _EARLIER / path.name)
         else:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            remove(path)
 
 
 def _bring_back(folder: Path) -> None:
     """Put what was set aside in the place of a run that finished nothing."""
     for path in [path for path in folder.iterdir() if path.name not in (_LOCK, _EARLIER)]:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        remove(path)
     for path in list((folder / _EARLIER).iterdir()):
         path.rename(folder / path.name)
     (folder / _EARLIER).rmdir()
@@ -154,7 +171,9 @@ def _locked(folder: Path, out: Path) -> Iterator[None]:
     except ImportError:
         yield
         return
-    with (folder / _LOCK).open("w") as file:
+    # Opened, not followed: a link that somebody puts here now is refused by the system.
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(folder / _LOCK, flags, 0o666), "rb+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -169,9 +188,10 @@ def _locked(folder: Path, out: Path) -> Iterator[None]:
 def _read_state(folder: Path) -> dict[str, Any] | None:
     try:
         state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None  # killed before it was written: nothing was finished
-    return state if isinstance(state, dict) and {"keyless", "options", "inputs"} <= state.keys() else None
+    whole = isinstance(state, dict) and {"keyless", "options", "inputs"} <= state.keys()
+    return state if whole and isinstance(state["options"], dict) and isinstance(state["inputs"], list) else None
 
 
 def _check_same(found: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
@@ -187,7 +207,13 @@ def _check_same(found: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> 
             raise InputError(
                 f"--{name}: must be what it was when the run began, {_shown(before)}; found {_shown(after)}. {again}"
             )
-    before_files, after_files = ([Fingerprint(**known) for known in state["inputs"]] for state in (found, now))
+    try:
+        before_files, after_files = ([Fingerprint(**known) for known in state["inputs"]] for state in (found, now))
+    except TypeError as error:
+        raise InputError(
+            f"{out}: must be resumed from what keyless kept; {_STATE} was changed. "
+            "Leave --resume out to start from the beginning."
+        ) from error
     for before, after in zip(before_files, after_files, strict=False):
         if not before.same_content(after):
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(after.changed / 1e9))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from keyless.tables.numbers import NumberStyle, Written
 
 __all__ = [
     "DATES",
+    "NANOSECOND_DAYS",
     "Cells",
     "are_whole",
     "date_format",
@@ -43,6 +45,12 @@ DATES = (*_DAYS, *(f"{day}{gap}{time}" for day in _DAYS for gap in (" ", "T") fo
 
 _LOOKS_LIKE_DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}(:\d{2}(\.\d{1,9})?)?)?$"
 
+_FEW_CELLS = 256
+"""Cells of a column up to which Python is as fast as Arrow."""
+
+NANOSECOND_DAYS = 106_751
+"""Days before and after 1970 that a number of nanoseconds can count."""
+
 DAY = 86_400_000_000
 """Microseconds of a day: dates are counted in days."""
 
@@ -65,8 +73,28 @@ class Cells:
         return pc.utf8_trim_whitespace(self.cells)
 
     @cached_property
+    def _short(self) -> list[str | None] | None:
+        """The cells without the spaces around them as Python's text, where there are few.
+
+        Arrow takes as long for a few cells as for thousands, and tables of few rows may have many columns.
+        """
+        return self.text.to_pylist() if len(self.cells) <= _FEW_CELLS else None
+
+    @cached_property
+    def _seen(self) -> list[str]:
+        """The observed ones among few cells."""
+        return [
+            cell
+            for cell, gone in zip(self._short or [], self.missing.tolist(), strict=True)
+            if not gone and cell is not None
+        ]
+
+    @cached_property
     def missing(self) -> BoolArray:
         """True where a cell means missing."""
+        if self._short is not None:
+            marks = {marker.strip() for marker in self.markers}
+            return np.array([cell is None or cell in marks for cell in self._short], dtype=bool)
         empty = pc.is_null(self.cells)
         if self.markers:
             marks = pa.array([marker.strip() for marker in self.markers], type=self.text.type)
@@ -81,10 +109,15 @@ class Cells:
     @property
     def constant(self) -> bool:
         """Whether several cells are observed and all are the same text."""
+        if self._short is not None:
+            return len(self._seen) > 1 and len(set(self._seen)) == 1
         return len(self.observed) > 1 and pc.count_distinct(self.observed).as_py() == 1
 
     def match(self, pattern: str) -> BoolArray:
         """Tell which observed cells match."""
+        if self._short is not None:
+            found = _compiled(pattern).search
+            return np.array([found(cell) is not None for cell in self._seen], dtype=bool)
         return np.asarray(pc.match_substring_regex(self.observed, pattern), dtype=bool)
 
     def are_numbers(self, decimal: str) -> BoolArray:
@@ -136,8 +169,16 @@ class Cells:
 
     def entries(self) -> list[str | None]:
         """Return the cells without the spaces around them, None where missing."""
+        if self._short is not None:
+            return [None if gone else cell for cell, gone in zip(self._short, self.missing.tolist(), strict=True)]
         entries: list[str | None] = pc.if_else(pa.array(self.missing), None, self.text).to_pylist()
         return entries
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern that means in Python what it means in Arrow: digits are those of ASCII, `$` is the very end."""
+    return re.compile(pattern.replace("$", r"\Z"), re.ASCII)
 
 
 def are_whole(plain: Any) -> bool:
@@ -188,6 +229,8 @@ def in_days(times: np.ndarray[Any, np.dtype[Any]]) -> FloatArray:
 def written_dates(days: FloatArray, form: str) -> list[str]:
     """Return days since 1970 as text."""
     step = DAY if form in _DAYS else 1_000_000 * (60 if form.endswith("%M") else 1)
+    # What a model fills in may lie beyond the dates that can be written.
+    days = np.clip(days, -NANOSECOND_DAYS, NANOSECOND_DAYS)
     moments = (np.round(days * DAY / step) * step).astype(np.int64)
     return list(pd.to_datetime(moments, unit="us").strftime(form))
 
@@ -204,8 +247,9 @@ def written_numbers(values: FloatArray, *, decimals: int | None, style: NumberSt
     if decimals is None:
         texts = [f"{value:.6g}" for value in values]
     else:
-        # Adding 0 turns −0 into 0.
-        texts = [f"{value:.{decimals}f}" for value in np.round(values, decimals) + 0.0]
+        # Huge numbers have no decimals, and rounding them would overflow. Adding 0 turns −0 into 0.
+        rounded = np.where(np.abs(values) < 2**53, np.round(np.clip(values, -(2**53), 2**53), decimals), values) + 0.0
+        texts = [f"{value:.{decimals}f}" for value in rounded]
     if width:
         texts = [text.zfill(width) for text in texts]
     return style.written(texts)

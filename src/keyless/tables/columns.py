@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +19,7 @@ from keyless.tables.cells import DAY, Cells, in_days
 from keyless.tables.numbers import NumberStyle
 from keyless.tables.reading import Door
 
-__all__ = ["Coding", "Column", "family", "levels_in_order"]
+__all__ = ["Coding", "Column", "family", "first_signalling", "levels_in_order"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -132,6 +134,11 @@ class Column:
         return InputError(f"{self.where}, column {self.name!r}, row {row}: {problem}{place}. {advice}")
 
 
+def first_signalling(entries: Iterable[Any]) -> int | None:
+    """Return where the first number stands that signals when it is looked at; None where there is none."""
+    return next((row for row, e in enumerate(entries) if isinstance(e, Decimal) and e.is_snan()), None)
+
+
 def _arrow(native: Any) -> Any:
     made = pa.array(native, type=None if len(native) else pa.string(), from_pandas=True)
     return made.cast(pa.string()) if pa.types.is_null(made.type) else made
@@ -183,6 +190,8 @@ def levels_in_order(series: Any) -> list[Any] | None:
 
 
 def _is_missing(entry: Any) -> bool:
+    if isinstance(entry, Decimal):
+        return entry.is_nan()
     return entry is None or entry is pd.NA or entry is pd.NaT or (isinstance(entry, float) and np.isnan(entry))
 
 
@@ -199,13 +208,26 @@ def _numbers(series: Any) -> FloatArray:
         return np.array([np.nan if e is None else float(e) for e in series.to_list()], dtype=np.float64)
 
 
+def _moment(entry: Any) -> Any:
+    """A date or time of Python as numpy takes it: in UTC and without a zone."""
+    if _is_missing(entry):
+        return np.datetime64("NaT")
+    if isinstance(entry, datetime.datetime) and entry.tzinfo is not None:
+        entry = entry.astimezone(datetime.UTC).replace(tzinfo=None)
+    return np.datetime64(entry, "us")
+
+
 def _days(series: Any, kind: str) -> FloatArray:
     native = series.to_native()
     if isinstance(native, pd.Series):
         if kind == "duration":
             spans = pd.to_timedelta(native.astype(object)).to_numpy().astype("timedelta64[us]")
             return np.where(np.isnat(spans), np.nan, spans.astype(np.int64) / DAY)
-        return in_days(pd.to_datetime(native.astype(object), utc=True).dt.tz_localize(None).to_numpy())
+        try:
+            return in_days(pd.to_datetime(native.astype(object), utc=True).dt.tz_localize(None).to_numpy())
+        except pd.errors.OutOfBoundsDatetime:
+            # Dates of Python that nanoseconds cannot count.
+            return in_days(np.array([_moment(entry) for entry in native], dtype="datetime64[us]"))
     times = np.asarray(series.to_numpy())
     if kind == "duration":
         spans = times.astype("timedelta64[us]")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -48,6 +49,8 @@ _SEPARATORS: dict[str, str | None] = {".csv": None, ".txt": None, ".tsv": "\t", 
 _PARQUET = (".parquet", ".pq")
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 _CHUNK = 2**20
+_UNCHECKED = 16 * _CHUNK
+"""Bytes of text that any machine can hold."""
 
 
 def _zstd(stream: BinaryIO) -> Any:
@@ -149,6 +152,8 @@ def open_file(path: str | Path, *, max_memory: int | None = None) -> File:
     """
     where = file_name(path)
     if str(path) == STDIN:
+        if sys.stdin is None:
+            raise InputError("standard input: must be open to be read; it is closed. Name a file instead of -.")
         spool = _drained(sys.stdin.buffer, max_memory)
         start = spool.read(8)
         compression = next((ending for magic, ending in _MAGIC.items() if start.startswith(magic)), None)
@@ -272,6 +277,13 @@ def read_text(file: File, reading: Reading) -> Text:
     return Text(frame, (*notes, *body.notes), lambda row: line(int(body.places[row])), dialect=dialect)
 
 
+def _check_cells(file: File, reading: Reading, size: int, shape: tuple[int, int], what: str) -> None:
+    """Refuse what does not fit: cells as text with their places, numbers, and which are observed."""
+    rows, width = shape
+    needed = 2 * size + rows * width * (8 + 8 + 1)
+    check_memory(needed, max_memory=reading.max_memory, where=file.where, what=what)
+
+
 def _scanned(file: File, reading: Reading) -> _Scan:
     """Look at every byte once: encoding, lines, the longest of them."""
     size = lines = longest = current = 0
@@ -280,20 +292,24 @@ def _scanned(file: File, reading: Reading) -> _Scan:
     with file.open() as stream:
         while chunk := stream.read(_CHUNK):
             size += len(chunk)
+            if size > _UNCHECKED:
+                # A small file may unpack to a lot: that stops where the memory ends.
+                _check_cells(file, reading, size, (lines, 1), f"a table of at least {in_words(size)} of text")
             tail = tail[-64:] + chunk[-64:]
             if len(start) < _CHUNK:
                 start += chunk
-            pieces = chunk.split(b"\n")
-            longest = max(longest, current + len(pieces[0]), *map(len, pieces[1:]))
-            current = len(pieces[-1]) + (current if len(pieces) == 1 else 0)
+            breaks = np.flatnonzero(np.frombuffer(chunk, dtype=np.uint8) == ord("\n"))
+            # Lengths of the lines of this chunk, the first with what came before of it.
+            lengths = np.diff(np.concatenate([[-1 - current], breaks, [len(chunk)]])) - 1
+            longest, current = max(longest, int(lengths.max())), int(lengths[-1])
             if longest > reading.max_line:
-                before = next((k for k, piece in enumerate(pieces) if len(piece) > reading.max_line), 0)
+                before = int(np.argmax(lengths > reading.max_line))
                 raise InputError(
                     f"{file.where}, line {lines + before + 1}: must be at most {in_words(reading.max_line)} long; "
                     "it is longer. Raise max_line if the table is that wide."
                 )
             checker.feed(chunk, lines)
-            lines += len(pieces) - 1
+            lines += len(breaks)
     if not start.strip():
         raise InputError(f"{file.where}: must be a table with column names in the first line; it is empty.")
     encoding, notes = checker.verdict()
@@ -424,7 +440,7 @@ def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
     """Read a Parquet file; whole numbers stay such where some are missing."""
     with file.open() as stream:
         try:
-            source = pa.BufferReader(stream.read()) if file.path is None or file.compression else stream
+            source = pa.BufferReader(_whole(file, stream, reading)) if file.path is None or file.compression else stream
             parquet = pq.ParquetFile(source)
             rows, width = parquet.metadata.num_rows, parquet.metadata.num_columns
             groups = range(parquet.metadata.num_row_groups)
@@ -436,15 +452,37 @@ def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
                 what=f"a table of {rows} × {width} entries",
             )
             table = pa.Table.from_batches(parquet.iter_batches(), schema=parquet.schema_arrow)
-        except pa.ArrowException as error:
+            table.validate(full=True)
+            check_names(table.column_names, file.where)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
             raise InputError(f"{file.where}: must be a Parquet file; it is damaged or something else.") from error
-    check_names(table.column_names, file.where)
     if not table.num_rows:
         raise InputError(f"{file.where}: must have rows; found none.")
     return to_pandas(table)
 
 
+def _whole(file: File, stream: BinaryIO, reading: Reading) -> bytes:
+    """Unpack a compressed Parquet file, as far as there is memory."""
+    parts, size = [], 0
+    while chunk := stream.read(16 * _CHUNK):
+        parts.append(chunk)
+        size += len(chunk)
+        what = f"a Parquet file of at least {in_words(size)}, unpacked,"
+        check_memory(2 * size, max_memory=reading.max_memory, where=file.where, what=what)
+    return b"".join(parts)
+
+
 def to_pandas(table: pa.Table) -> pd.DataFrame:
     """Return a table of a Parquet file as a frame; whole numbers stay such where some are missing."""
-    frame: pd.DataFrame = table.to_pandas(types_mapper=_NULLABLE.get)
+    try:
+        frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
+    except Exception:  # what it says about pandas is nonsense, and pandas has many errors for that
+        frame = table.replace_schema_metadata(None).to_pandas(types_mapper=_pandas_type)
     return frame
+
+
+def _pandas_type(given: pa.DataType) -> Any:
+    # Python has no maps of this kind, and no times in nanoseconds.
+    if pa.types.is_map(given) or given == pa.time64("ns"):
+        return pd.ArrowDtype(given)
+    return _NULLABLE.get(given)

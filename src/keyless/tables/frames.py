@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -11,12 +12,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from keyless.tables.cells import DAY, written_dates, written_numbers
+from keyless.tables.cells import DAY, NANOSECOND_DAYS, written_dates, written_numbers
 from keyless.tables.columns import Coding
 from keyless.tables.memory import is_large
 from keyless.tables.reading import ColumnUse
 
-__all__ = ["build", "from_records", "taken", "to_records"]
+__all__ = ["as_text", "build", "from_records", "in_pandas", "taken", "to_records", "without_views"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -106,23 +107,26 @@ def plain_array(series: pd.Series) -> Any:
 def _put(series: pd.Series, index: IntArray, gaps: IntArray, use: ColumnUse, numbers: FloatArray) -> pd.Series:
     """Return entries of a pandas series with filled numbers in their places, in its type."""
     array = plain_array(series).take(index).copy()
+    if isinstance(array, pd.arrays.SparseArray):
+        array = array.to_dense()  # filled entries have no place in a sparse array
     coding: Coding = use.coding
     plain = nw.from_native(series, series_only=True)
     if coding.text or coding.form is None:
         entries = _entries(plain, use, numbers)
         if array.dtype == object and not coding.text:
-            seen = next((entry for entry in series if isinstance(entry, Decimal)), None)
+            seen = next((entry for entry in series if isinstance(entry, Decimal) and entry.is_finite()), None)
             if seen is not None:
                 entries = [round(Decimal(float(n)), max(-int(seen.as_tuple().exponent), 0)) for n in numbers]
     elif use.kind == "date":
-        moments = pd.to_datetime(_rounded(numbers, coding) * 1, unit="us")
+        fine = "ns" in str(array.dtype)
+        moments = pd.DatetimeIndex(_rounded(numbers, coding, fine=fine).astype("datetime64[us]"))
         zone = getattr(array.dtype, "tz", None) or getattr(getattr(array.dtype, "pyarrow_dtype", None), "tz", None)
         if zone is not None:
             moments = moments.tz_localize("UTC").tz_convert(zone)
         dates_only = plain.dtype == nw.Date or pd.api.types.infer_dtype(series, skipna=True) == "date"
         entries = list(moments.date) if dates_only else list(moments)
     else:
-        entries = list(pd.to_timedelta(_rounded(numbers, coding), unit="us"))
+        entries = list(pd.to_timedelta(_rounded(numbers, coding, fine=True), unit="us"))
     if isinstance(array, np.ndarray):
         array[gaps] = np.array(entries, dtype=array.dtype)
     else:
@@ -131,11 +135,13 @@ def _put(series: pd.Series, index: IntArray, gaps: IntArray, use: ColumnUse, num
     return made
 
 
-def _rounded(days: FloatArray, coding: Coding) -> IntArray:
-    """Return days as microseconds, in the steps of the column."""
+def _rounded(days: FloatArray, coding: Coding, *, fine: bool = False) -> IntArray:
+    """Return days as microseconds, in the steps of the column; `fine`: of a column that counts nanoseconds."""
     step = DAY if coding.form == "D" else 1_000_000
     # What a model fills in may lie beyond any calendar.
     days = np.clip(days, _FIRST_DAY, _LAST_DAY)
+    if fine:
+        days = np.clip(days, -NANOSECOND_DAYS, NANOSECOND_DAYS)
     return (np.round(days * DAY / step) * step).astype(np.int64)
 
 
@@ -147,7 +153,7 @@ def _entries(series: Any, use: ColumnUse, numbers: FloatArray) -> list[Any]:
             return list(written_dates(numbers, coding.form))
         return written_numbers(numbers, decimals=coding.decimals, style=coding.style, width=coding.width)
     if coding.form is not None:
-        moments = _rounded(numbers, coding)
+        moments = _rounded(numbers, coding, fine=getattr(series.dtype, "time_unit", None) == "ns")
         if series.dtype == nw.Date:
             return list((moments // DAY).tolist())
         per_day = _PER_DAY[series.dtype.time_unit]
@@ -195,16 +201,64 @@ def build(columns: Mapping[Any, Any], *, like: Any, index: pd.Index | None = Non
 
 
 def _for_pandas(entries: Any) -> Any:
-    return entries.to_pandas() if isinstance(entries, nw.Series) else entries
+    return in_pandas(entries) if isinstance(entries, nw.Series) else entries
+
+
+def in_pandas(series: Any) -> pd.Series:
+    """Return a narwhals series as one of pandas, also where Python or Arrow have no type for its entries."""
+    made: pd.Series = pd.Series(dtype=object)
+    with contextlib.suppress(pa.ArrowException, IndexError):  # the latter for categories without a level
+        made = series.to_pandas()
+    if len(made) < len(series):
+        with contextlib.suppress(pa.ArrowException):
+            # Times in nanoseconds: Arrow's own type.
+            made = series.to_arrow().to_pandas(types_mapper=pd.ArrowDtype)
+    # The rest are whole numbers of 128 bits.
+    return made if len(made) == len(series) else pd.Series(series.to_list(), dtype=object)
+
+
+def without_views(table: pa.Table) -> pa.Table:
+    """Return a table whose text is of a type from which rows can be taken."""
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    schema = pa.schema([column.with_type(plain.get(column.type, column.type)) for column in table.schema])
+    return table if schema.equals(table.schema) else table.cast(schema)
 
 
 def _for_others(entries: Any, like: Any) -> Any:
+    """Return entries as a column of another library; as text where it has no type for them."""
     if isinstance(entries, nw.Series):
         same = entries.implementation == nw.from_native(like, eager_only=True).implementation
-        return entries.to_native() if same else entries.to_list()
+        return entries.to_native() if same else _held(entries.to_list(), like)
     if isinstance(entries, pd.Series):
-        return [None if missing else entry for entry, missing in zip(entries.tolist(), entries.isna(), strict=True)]
-    return list(entries)
+        if isinstance(like, pa.Table) and not _holds_objects(entries):
+            with contextlib.suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
+                return pa.chunked_array([pa.Array.from_pandas(entries)])
+        missing = entries.isna()
+        return _held([None if gone else entry for entry, gone in zip(entries.tolist(), missing, strict=True)], like)
+    return _held(list(entries), like)
+
+
+def _holds_objects(entries: pd.Series) -> bool:
+    return isinstance(entries.dtype, np.dtype) and entries.dtype.kind == "O"
+
+
+def _held(entries: list[Any], like: Any) -> Any:
+    """Return the entries as they are where the library of a frame can hold them, else as text."""
+    try:
+        nw.new_series("entries", entries, backend=nw.get_native_namespace(like))
+    except Exception:  # every library has errors of its own
+        return [None if entry is None else as_text(entry) for entry in entries]
+    return entries
+
+
+def as_text(entry: Any) -> str:
+    r"""Return an entry as text that every file can hold: halves of characters become escapes.
+
+    Example:
+        >>> as_text("a\ud800"), as_text([1, 2])
+        ('a\\ud800', '[1, 2]')
+    """
+    return str(entry).encode("utf-8", "backslashreplace").decode()
 
 
 def from_records(records: Sequence[Mapping[Any, Any]]) -> pd.DataFrame:

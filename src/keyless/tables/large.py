@@ -86,13 +86,16 @@ def _opened(path: Path, columns: int = 1) -> Any:
 
 def _is_plain(schema: pa.Schema, name: str, reading: Reading) -> bool:
     """Tell whether a file holds numbers only, besides columns that are not used as such."""
-    about = schema.pandas_metadata or {}
-    for level in about.get("index_columns", []):
-        if not isinstance(level, dict) or (level["start"], level["step"]) != (0, 1):
-            return False
-    for labels in about.get("column_indexes", []):
-        if labels.get("name") is not None or labels.get("pandas_type") not in ("unicode", "string", "empty"):
-            return False
+    try:
+        about = schema.pandas_metadata or {}
+        for level in about.get("index_columns", []):
+            if not isinstance(level, dict) or (level["start"], level["step"]) != (0, 1):
+                return False
+        for labels in about.get("column_indexes", []):
+            if labels.get("name") is not None or labels.get("pandas_type") not in ("unicode", "string", "empty"):
+                return False
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass  # what it says about pandas is nonsense
     wishes = [reading.wish(name, column.name) for column in schema]
     return all(
         wish in ("drop", "within", "id") or (_kind(column.type) is not None and wish != "as_category")

@@ -43,8 +43,11 @@ def widened(
         empty = np.flatnonzero(frame[label].isna().to_numpy() | _marked(frame[label], reading if is_file else None))
         if empty.size:
             raise InputError(f"{where}, column {str(label)!r}, row {empty[0]}: must not be missing in the long layout.")
-    rows, row_names = pd.factorize(frame[labels[0]])
-    columns, column_names = pd.factorize(frame[labels[1]])
+    try:
+        rows, row_names = pd.factorize(frame[labels[0]])
+        columns, column_names = pd.factorize(frame[labels[1]])
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise InputError(f"{where}: must name rows and columns by text or numbers in the long layout.") from error
     shape = (len(row_names), len(column_names))
     check_memory(
         shape[0] * shape[1] * 40,

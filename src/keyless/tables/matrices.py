@@ -52,6 +52,8 @@ def read_array(table: Any, *, name: str, reading: Reading) -> Parts:
 
     Every column of an array is used, also a constant one: its columns are the caller's choice.
     """
+    if isinstance(table, np.matrix):
+        table = np.asarray(table)  # its rows are matrices again, which nothing below expects
     if _is_large_array(table):
         return _read_large(table, name=name, reading=reading)
     values = to_numpy(as_matrix(table, name=name, allow_missing=True))

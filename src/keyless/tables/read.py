@@ -10,15 +10,16 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from narwhals.exceptions import DuplicateError
 
 from keyless.errors import InputError
 from keyless.problem import Block
-from keyless.tables.columns import Column
+from keyless.tables.columns import Column, first_signalling
 from keyless.tables.databases import is_sqlite, read_duckdb, read_sqlite
 from keyless.tables.dialect import Dialect
-from keyless.tables.files import STDIN, File, open_file, read_parquet, read_text
-from keyless.tables.frames import from_records
+from keyless.tables.files import STDIN, File, open_file, read_parquet, read_text, to_pandas
+from keyless.tables.frames import from_records, without_views
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
 from keyless.tables.large import read_large
 from keyless.tables.long import widened
@@ -57,7 +58,11 @@ class _Given:
 
 
 def read_tables(
-    tables: Mapping[str, Any] | Iterable[Any], *, reference: str | None = None, reading: Reading | None = None
+    tables: Mapping[str, Any] | Iterable[Any],
+    *,
+    reference: str | None = None,
+    reading: Reading | None = None,
+    to_link: bool = True,
 ) -> tuple[tuple[Table, ...], str]:
     """Return the tables, the reference first, and the reference's name.
 
@@ -65,6 +70,7 @@ def read_tables(
         tables: whatever `read_table` reads, by name or in order.
         reference: name of the table whose row order the answer is given in; the first unless given.
         reading: how to read them.
+        to_link: refuse tables for whose linking there is not enough memory.
     """
     reading = Reading() if reading is None else reading
     named, reference = name_reference(tables, reference)
@@ -73,6 +79,8 @@ def read_tables(
     read = {name: _read(table, name, reading) for name, table in named.items()}
     check_named(list(read.values()), reading)
     ordered = (read[reference], *(table for name, table in read.items() if name != reference))
+    if not to_link:
+        return ordered, reference
     sizes = " and ".join(str(table.block.shape[0]) for table in ordered)
     check_memory(
         memory_needed([table.block.shape for table in ordered]),
@@ -154,9 +162,13 @@ def _read(table: Any, name: str, reading: Reading) -> Table:
 def _framed(table: Any, name: str) -> _Given | None:
     """Return a frame of any library, or dictionaries one per row; None for anything else."""
     if isinstance(table, list | tuple) and table and all(isinstance(row, Mapping) for row in table):
-        return _Given(from_records(table), name, "records")
+        records = from_records(table)
+        _check_signalling(records, name)
+        return _Given(records, name, "records")
     if isinstance(table, nw.DataFrame | nw.LazyFrame):
         table = table.to_native()
+    if isinstance(table, pa.Table):
+        table = without_views(table)
     try:
         frame = nw.from_native(table)
         if isinstance(frame, nw.LazyFrame):
@@ -168,7 +180,21 @@ def _framed(table: Any, name: str) -> _Given | None:
         raise InputError(f"{name}: must have different column names; some occur twice. Rename them.") from error
     except TypeError:
         return None
+    if isinstance(table, pd.DataFrame):
+        _check_signalling(table, name)
     return _Given(table, name)
+
+
+def _check_signalling(frame: pd.DataFrame, name: str) -> None:
+    """Refuse numbers that signal when they are looked at: no library can compare or copy them."""
+    if (row := first_signalling(frame.index)) is not None:
+        raise InputError(f"{name}, index, row {row}: must be a label; found sNaN. Replace it.")
+    for place, kind in enumerate(frame.dtypes):
+        if kind.kind == "O" and (row := first_signalling(frame.iloc[:, place])) is not None:
+            label = shown(frame.columns[place])
+            raise InputError(
+                f"{name}, column {label}, row {row}: must be a number or missing; found sNaN. Replace it by NaN."
+            )
 
 
 def _read_path(path: str | Path, name: str, reading: Reading) -> Table:
@@ -218,7 +244,8 @@ def _laid_out(given: _Given, reading: Reading) -> _Given:
     """Return a frame in the wide layout."""
     if reading.layout == "wide":
         return given
-    frame = nw.from_native(given.native, eager_only=True).to_pandas()
+    native = given.native
+    frame = to_pandas(native) if isinstance(native, pa.Table) else nw.from_native(native, eager_only=True).to_pandas()
     wide, notes = widened(frame, where=given.where, reading=reading, is_file=given.is_file)
     form: Form = "cells" if given.is_file else "frame"
     return replace(given, native=wide, form=form, notes=given.notes + notes, line=lambda _row: None)
@@ -233,11 +260,11 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
         raise InputError(
             f"{given.where}: must have at least one row and one column of numbers; found shape {frame.shape}."
         )
-    indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
     columns = [
         _column(given, reading, label, frame.get_column(whole))
         for label, whole in zip(labels, frame.columns, strict=True)
     ]
+    indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
     found = [look(column, reading.wish(name, column.name)) for column in columns]
     if given.is_file:
         check_marks(columns, found)

@@ -6,13 +6,15 @@ come back as text; everything else comes back as it was.
 
 from __future__ import annotations
 
+import codecs
 import datetime
 import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -20,8 +22,10 @@ import pandas as pd
 import pyarrow as pa
 import scipy.sparse as sp
 
+from keyless import sound
 from keyless.errors import InputError
 from keyless.problem import Block
+from keyless.tables.cells import DATES
 from keyless.tables.columns import Coding
 from keyless.tables.dialect import Dialect
 from keyless.tables.ids import row_numbers
@@ -29,12 +33,15 @@ from keyless.tables.kept import KeptFile
 from keyless.tables.matrices import is_sparse
 from keyless.tables.memory import is_large
 from keyless.tables.reading import ColumnUse
-from keyless.tables.table import Table
+from keyless.tables.table import Form, Table
 
 __all__ = ["pack_table", "unpack_table"]
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 Files = dict[str, bytes]
+
+_LONGEST_NUMBER = 400
+"""Characters of a number in text: the largest there is has 309 digits."""
 
 
 def pack_table(table: Table) -> tuple[dict[str, Any], Arrays, Files]:
@@ -71,13 +78,15 @@ def pack_table(table: Table) -> tuple[dict[str, Any], Arrays, Files]:
 
 
 def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: Mapping[str, bytes]) -> Table:
-    """Return the table that `pack_table` packed; a frame of a library that is not installed comes back as pandas."""
-    uses = tuple(
-        ColumnUse(**(use | {"columns": tuple(use["columns"]), "coding": _coding(use["coding"])}))
-        for use in document["uses"]
-    )
-    matrix = _unpack_matrix(document["matrix"], arrays) if "matrix" in document else None
-    form: Any = document["form"]
+    """Return the table that `pack_table` packed; a frame of a library that is not installed comes back as pandas.
+
+    What it was packed into may come from anybody: everything is checked, and what does not fit raises `ValueError`.
+    """
+    values = sound.numbers(arrays["values"], "values", (None, None))
+    rows = len(values)
+    uses = tuple(_use(use, rows) for use in sound.sequence(document["uses"], "uses"))
+    matrix = _unpack_matrix(document["matrix"], arrays, (rows, len(uses))) if "matrix" in document else None
+    form: Any = sound.one_of(document["form"], "form", get_args(Form))
     native: Any = None
     if form == "anndata":
         form, native = _anndata(matrix, _unpack_pandas(document["obs"], files), _unpack_pandas(document["var"], files))
@@ -85,40 +94,105 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
         native = _unpack_frame(document["frame"], files)
         if form == "lazy" and isinstance(native, pd.DataFrame):
             form = "frame"
-    values = arrays["values"]
     mask = arrays["mask"] if "mask" in arrays else np.broadcast_to(np.True_, values.shape)
     if is_large(*values.shape):
         # Nobody else has it, so that it need not be copied.
         values.flags.writeable = False
-    row_ids: Any = row_numbers(len(values))
+    row_ids: Any = row_numbers(rows)
+    id_column = sound.text(document["id_column"], "id_column", optional=True)
     if "row_ids" in files:
-        row_ids = pa.ipc.open_stream(files["row_ids"]).read_all().column("row_id").to_pylist()
-    elif document["id_column"] is not None:
+        row_ids = _arrow(files["row_ids"]).column("row_id").to_pylist()
+    elif id_column is not None:
         frame = nw.from_native(native, eager_only=True)
-        label = next(label for label in frame.columns if str(label) == document["id_column"])
+        label = next(label for label in frame.columns if str(label) == id_column)
         row_ids = frame.get_column(label).to_list()
-    elif document["indexed"]:
+    elif sound.flag(document["indexed"], "indexed"):
         row_ids = native.obs_names if form == "anndata" else native.index
-    return Table(
-        Block(values, mask, document["name"], tuple(document["columns"]), row_ids),
+    columns = tuple(sound.text(name, "columns") for name in sound.sequence(document["columns"], "columns"))
+    table = Table(
+        Block(values, mask, sound.text(document["name"], "name"), columns, row_ids),
         native,
         indexed=document["indexed"],
         uses=uses,
-        notes=tuple(document["notes"]),
-        source=document["source"],
-        id_column=document["id_column"],
+        notes=tuple(sound.text(note, "notes") for note in sound.sequence(document["notes"], "notes")),
+        source=sound.text(document["source"], "source", optional=True),
+        id_column=id_column,
         form=form,
         matrix=matrix if form != "frame" else None,
-        unstored_missing=document["unstored_missing"],
-        kept=KeptFile(**document["kept"]) if "kept" in document else None,
-        dialect=Dialect(**document.get("dialect", {})),
+        unstored_missing=sound.flag(document["unstored_missing"], "unstored_missing"),
+        kept=_kept(document["kept"]) if "kept" in document else None,
+        dialect=_dialect(document.get("dialect", {})),
     )
+    _check_whole(table)
+    return table
 
 
-def _coding(given: Mapping[str, Any] | None) -> Coding | None:
+def _check_whole(table: Table) -> None:
+    """Refuse a table whose frame or matrix has other rows or columns than its numbers."""
+    rows = table.block.shape[0]
+    if table.columns != tuple(column for use in table.uses for column in use.columns):
+        raise ValueError("columns must be those that were made of the table's columns, in their order")
+    if table.native is not None:
+        size = table.native.n_obs if table.form == "anndata" else len(table.native)
+        if size != rows or [str(name) for name in table.all_columns] != [use.name for use in table.uses]:
+            raise ValueError(f"the frame must have {rows} rows and the columns that were used or left out")
+    elif table.form in ("frame", "lazy", "records", "cells", "anndata") and table.kept is None:
+        raise ValueError("the frame is missing")
+    elif (
+        table.kept is None and table.matrix is None and (table.form == "sparse" or len(table.uses) > len(table.columns))
+    ):
+        raise ValueError("the matrix is missing")
+
+
+def _use(given: Any, rows: int) -> ColumnUse:
+    entry = sound.mapping(given, "uses")
+    columns = tuple(sound.text(name, "columns") for name in sound.sequence(entry["columns"], "columns"))
+    use = ColumnUse(**(entry | {"columns": columns, "coding": _coding(entry["coding"], rows)}))
+    sound.text(use.name, "name")
+    sound.text(use.reason, "reason")
+    return use
+
+
+def _coding(given: Any, rows: int) -> Coding | None:
     if given is None:
         return None
-    return Coding(**(dict(given) | {"exemplars": tuple(given["exemplars"]), "marks": tuple(given["marks"])}))
+    entry = sound.mapping(given, "coding")
+    exemplars = tuple(sound.sequence(entry["exemplars"], "exemplars"))
+    marks = tuple(sound.number(mark, "marks") for mark in sound.sequence(entry["marks"], "marks"))
+    coding = Coding(**(entry | {"exemplars": exemplars, "marks": marks}))
+    if any(sound.number(row, "exemplars", low=0, whole=True) >= rows for row in exemplars):
+        raise ValueError("exemplars must be numbers of rows")
+    if marks and len(marks) != len(exemplars):
+        raise ValueError("there must be a mark for each exemplar")
+    for shown in (coding.decimals or 0, coding.width):
+        if sound.number(shown, "coding", low=0, whole=True) > _LONGEST_NUMBER:
+            raise ValueError(f"numbers must be written with at most {_LONGEST_NUMBER} characters")
+    sound.one_of(coding.decimal, "decimal", (".", ","))
+    for part in (coding.thousands, coding.before, coding.after):
+        if len(sound.text(part, "coding")) > _LONGEST_NUMBER:
+            raise ValueError(f"what stands around numbers must have at most {_LONGEST_NUMBER} characters")
+    if coding.form is not None:
+        sound.one_of(coding.form, "form", (*DATES, "D", "us"))
+    return coding
+
+
+def _dialect(given: Any) -> Dialect:
+    dialect = Dialect(**sound.mapping(given, "dialect"))
+    sound.one_of(dialect.kind, "dialect", ("text", "sheet"))
+    sound.one_of(dialect.decimal, "dialect", (".", ","))
+    if len(sound.text(dialect.separator, "dialect")) != 1:
+        raise ValueError("a separator must be one character")
+    codecs.lookup(sound.text(dialect.encoding, "dialect"))
+    return dialect
+
+
+def _kept(given: Any) -> KeptFile:
+    kept = KeptFile(**sound.mapping(given, "kept"))
+    if not Path(sound.text(kept.path, "kept")).is_absolute():
+        raise ValueError("kept must be a path from the root")
+    sound.number(kept.size, "kept", low=0, whole=True)
+    sound.number(kept.changed, "kept", whole=True)
+    return kept
 
 
 # --- matrices --------------------------------------------------------------------------------------------------------
@@ -134,15 +208,20 @@ def _pack_matrix(matrix: Any, arrays: Arrays) -> dict[str, Any]:
     return {"sparse": type(matrix).__name__, "shape": [int(size) for size in matrix.shape]}
 
 
-def _unpack_matrix(document: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
+def _unpack_matrix(document: Mapping[str, Any], arrays: Mapping[str, Any], shape: tuple[int, int]) -> Any:
     if document["sparse"] is None:
-        return arrays["matrix"]
+        matrix = arrays["matrix"]
+        if matrix.shape != shape or matrix.dtype.kind not in "biuf":
+            raise ValueError(f"the matrix must be {shape[0]} × {shape[1]} numbers")
+        return matrix
     kinds = {
         f"{form}_{kind}" for form in ("bsr", "coo", "csc", "csr", "dia", "dok", "lil") for kind in ("array", "matrix")
     }
     if document["sparse"] not in kinds:
         raise InputError(f"matrix: must be a sparse matrix of scipy; found {document['sparse']!r}.")
-    made = sp.coo_array((arrays["data"], (arrays["row"], arrays["col"])), shape=tuple(document["shape"]))
+    if list(document["shape"]) != list(shape) or arrays["data"].dtype.kind not in "biuf":
+        raise ValueError(f"the matrix must be {shape[0]} × {shape[1]} numbers")
+    made = sp.coo_array((arrays["data"], (arrays["row"], arrays["col"])), shape=shape)
     return getattr(sp, document["sparse"])(made)
 
 
@@ -182,11 +261,14 @@ def _unpack_frame(document: Mapping[str, Any], files: Mapping[str, bytes]) -> An
     if document["library"] == "pandas":
         return _unpack_pandas(document, files)
     if document["library"] == "pyarrow":
-        return pa.ipc.open_stream(files["frame"]).read_all()
+        return _arrow(files["frame"])
+    # Looked at by Arrow first, which answers nonsense with an error; polars may end the process.
+    whole = pa.ipc.open_file(files["frame"]).read_all()
+    whole.validate(full=True)
     try:
         import polars  # noqa: PLC0415 — not everybody has it
     except ImportError:
-        return pa.ipc.open_file(files["frame"]).read_all().to_pandas()
+        return whole.to_pandas()
     return polars.read_ipc(io.BytesIO(files["frame"]))
 
 
@@ -195,6 +277,13 @@ def _ipc(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
+
+
+def _arrow(content: bytes) -> pa.Table:
+    table = pa.ipc.open_stream(content).read_all()
+    # Offsets beyond the text they point into would read memory of others.
+    table.validate(full=True)
+    return table
 
 
 def _pack_pandas(frame: pd.DataFrame, files: Files, name: str) -> dict[str, Any]:
@@ -223,7 +312,7 @@ def _levels(index: pd.Index) -> list[pd.Series]:
 
 
 def _unpack_pandas(document: Mapping[str, Any], files: Mapping[str, bytes]) -> pd.DataFrame:
-    table = pa.ipc.open_stream(files[document["part"]]).read_all()
+    table = _arrow(files[document["part"]])
     columns = [_unpack_series(table.column(k), how) for k, how in enumerate(document["types"])]
     width = len(columns) - document["index"]
     frame = pd.DataFrame(dict(enumerate(columns[:width])), index=pd.RangeIndex(document["rows"]))
@@ -273,10 +362,17 @@ def _pack_series(series: pd.Series) -> tuple[Any, dict[str, Any]]:
         and isinstance(dtype, np.dtype)
         and not all(entry is None or isinstance(entry, str) for entry in series)
     ):
-        texts = [json.dumps(_coded(entry), ensure_ascii=False) for entry in series]
+        texts = [json.dumps(_coded(entry)) for entry in series]
         return pa.array(texts, type=pa.large_string()), {"coded": True}
     if isinstance(dtype, np.dtype) and dtype.kind == "O":
-        return pa.array(series.tolist(), type=pa.large_string()), {"coded": False, "type": "object"}
+        try:
+            return pa.array(series.tolist(), type=pa.large_string()), {"coded": False, "type": "object"}
+        except UnicodeEncodeError:
+            # Halves of characters: JSON has escapes for them.
+            return pa.array([json.dumps(entry) for entry in series], type=pa.large_string()), {"coded": True}
+    if isinstance(dtype, pd.SparseDtype):
+        dense, how = _pack_series(pd.Series(np.asarray(series.array)))
+        return dense, {"coded": False, "type": "sparse", "dense": how, "fill": _coded(dtype.fill_value)}
     if isinstance(dtype, pd.CategoricalDtype):
         levels, how = _pack_series(pd.Series(dtype.categories))
         known = pa.array(series.cat.codes.to_numpy(), type=pa.int32())
@@ -302,12 +398,17 @@ def _unpack_series(column: Any, how: Mapping[str, Any]) -> Any:
         return pd.Series([_decoded(json.loads(text)) for text in column.to_pylist()], dtype=object)
     if how["type"] == "object":
         return pd.Series(column.to_pylist(), dtype=object)
+    if how["type"] == "sparse":
+        dense = _unpack_series(column, how["dense"])
+        return dense.astype(pd.SparseDtype(dense.dtype, _decoded(how["fill"])))
     if how["type"] == "category":
         labels = pd.Index(
             [_decoded(label) for label in how["level_labels"]], dtype=how["level_type"], tupleize_cols=False
         )
         return pd.Series(pd.Categorical.from_codes(column.to_numpy(), categories=labels, ordered=how["ordered"]))
     dtype: Any = pd.ArrowDtype(column.type) if how["type"] == "arrow" else pd.api.types.pandas_dtype(how["type"])
+    if dtype.kind in "VSU":
+        raise ValueError("a column of a frame must be of a type that frames have")
     if hasattr(dtype, "__from_arrow__"):
         return pd.Series(dtype.__from_arrow__(column))
     return pd.Series(column.to_numpy()).astype(dtype)

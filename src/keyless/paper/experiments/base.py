@@ -28,6 +28,7 @@ import keyless
 from keyless.arrays import check_count
 from keyless.errors import InputError
 from keyless.parallel import one_thread
+from keyless.places import replacing
 from keyless.progress import Callback
 
 __all__ = ["COLUMNS", "Experiment", "Interrupted", "Outcome", "Run", "markdown", "run_experiment", "show"]
@@ -339,6 +340,5 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _write(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8", newline="\n")
-    partial.replace(path)
+    with replacing(path) as fresh:
+        fresh.write_text(text, encoding="utf-8", newline="\n")
