@@ -383,10 +383,19 @@ def test_paper_has_no_controls_and_black_letters(chromium, path):
     opened = Opened(chromium, path, color_scheme="dark")
     page = opened.ready()
     page.emulate_media(media="print", color_scheme="dark")
-    for selector in ("nav", ".tools", "#match-next", "details"):
+    for selector in ("nav", ".tools", "#match-kept", "#match-next", ".screen", "details", "#developers"):
         assert not page.is_visible(selector), selector
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    for selector, style, value in (
+        ("h2", "breakAfter", "avoid"),
+        ("figure", "breakInside", "avoid"),
+        ("#match-rows tr", "breakInside", "avoid"),
+        ("section > p", "orphans", "3"),
+        # Only without boxes of buttons, Chromium repeats the head of the table on each page.
+        ("thead button", "display", "contents"),
+    ):
+        assert page.eval_on_selector(selector, f"one => getComputedStyle(one).{style}") == value, selector
     assert page.pdf(format="A4").startswith(b"%PDF")
     opened.close(path)
 

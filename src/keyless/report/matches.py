@@ -109,7 +109,7 @@ class MatchTable:
     total: int
 
 
-def match_table(links: Links, *, surest_first: bool) -> MatchTable:
+def match_table(links: Links, *, surest_first: bool = False) -> MatchTable:
     """Return the match table of a result.
 
     Where all matches would make the page too large, the least sure ones are kept: those are the ones to look at.

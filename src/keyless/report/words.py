@@ -44,7 +44,7 @@ doubt."""
 
 SIGNS: dict[State, tuple[str, str]] = {
     "linked": ("✓", "Linked"),
-    "rows": ("?", "Uncertain: some rows are too alike"),
+    "rows": ("?", "Uncertain: many rows are too alike"),
     "map": ("?", "Uncertain: the link itself is in doubt"),
     "unlinkable": ("✕", "Not linkable"),
 }
@@ -150,7 +150,7 @@ def meaning(links: Links) -> str:
             )
         case "rows":
             return (
-                "The way in which the tables fit together is believed. But some rows have more than one possible "
+                "The way in which the tables fit together is believed. But many rows have more than one possible "
                 "partner, because the columns do not tell these partners apart. The probability of each row says how "
                 "sure its match is."
             )
