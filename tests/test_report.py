@@ -214,7 +214,7 @@ def test_tiles_count_what_to_use_and_what_to_check(page, clinic_lab_and_watch):
         "rows matched at 90% or surer": f"{(sure & there).sum()}",
         "rows to check by hand: less than 90% sure": f"{(~sure).sum()}",
         "rows without a partner, at 90% or surer": f"{(sure & ~there).sum()}",
-        "matches expected right, checked or not": f"{matches['probability'][there].sum():.0f} of {there.sum()}",
+        "matches expected right": f"{matches['probability'][there].sum():.0f} of {there.sum()}",
         "missing entries, filled in": f"{sum(int(frame.isna().sum().sum()) for frame in native)}",
     }
 
