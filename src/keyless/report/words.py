@@ -207,9 +207,7 @@ def tiles(links: Links, counts: Counts) -> list[Tile]:
     if counts.alone:
         made.append(Tile(f"{counts.alone:,}", "rows without a partner, at 90% or surer", "matches"))
     if trusted(links.evidence) and counts.matched:
-        made.append(
-            Tile(f"{counts.right:,.0f} of {counts.matched:,}", "matches expected right", "certainty")
-        )
+        made.append(Tile(f"{counts.right:,.0f} of {counts.matched:,}", "matches expected right", "certainty"))
     if counts.gaps:
         made.append(Tile(f"{counts.gaps:,}", "missing entries, filled in", "filled"))
     return made
