@@ -164,7 +164,7 @@ def test_expected_right_is_said_only_where_the_map_is_believed(in_doubt):
         said = Outline(page).said
         assert "expected right" not in said
         assert "should be right" not in said
-        assert not any(one["trusted"] for one in stored(page)["tables"])
+        assert not any(one["believed"] for one in stored(page)["tables"])
 
 
 def test_uncertain_says_which_of_the_two_it_is_and_what_to_do(in_doubt):
@@ -177,7 +177,8 @@ def test_uncertain_says_which_of_the_two_it_is_and_what_to_do(in_doubt):
     assert "Check about 10 of the surest matches by hand" in said
     assert "keyless link a.csv b.csv --known-pairs pairs.csv" in said
     # 1.0 nats, of which chance explains 0.3: the choice of 40 becomes one of 40/e^0.7 = 20.
-    assert "the columns narrow about 40 possible partners of a row down to about 20." in said
+    assert "the columns leave about 20 of 40 possible partners for a row. They would have to leave 1." in said
+    assert "(--within NAME)" in said
     assert "a.csv" not in render(links, command="keyless link a.csv b.csv", redact=True)
     assert "known_pairs=pairs" in Outline(render(links)).said
     given = "keyless link a.csv b.csv --known-pairs some.csv"
@@ -199,7 +200,11 @@ def test_where_information_suffices_nothing_is_said_to_be_missing(in_doubt):
     said = Outline(render(in_doubt("uncertain", "map", 0.4, score=5.0))).said
     assert "possible partners" not in said
     none = Outline(render(in_doubt("unlinkable", "map", 0.0, score=0.3))).said
-    assert "tell nothing about which of about 40 rows is the partner" in none
+    assert "the columns leave about 40 of 40 possible partners for a row" in none
+    links = in_doubt("uncertain", "map", 0.4, score=5.0)
+    link = links.found["b"]
+    turned = replace(links, found={"b": replace(link, evidence=replace(link.evidence, mirrored=0.95))})
+    assert "A mirror image of this answer fits nearly as well" in Outline(render(turned)).said
 
 
 def tiles(page):

@@ -14,7 +14,6 @@ import numpy as np
 from keyless.links import Links
 from keyless.pairs.posterior import pair_places
 from keyless.report.markup import label, one_line, shown_probability, steps
-from keyless.report.words import trusted
 
 __all__ = ["Line", "MatchTable", "match_table", "second_best"]
 
@@ -157,7 +156,7 @@ def _columns(links: Links) -> dict[str, Any]:
 def _packed(links: Links, columns: dict[str, Any], chosen: IntArray) -> str:
     """Return the chosen matches as columns: JSON, deflated, in base64."""
     part = {key: values[chosen] for key, values in columns.items()}
-    tables = [{"name": one_line(name), "trusted": trusted(link.evidence)} for name, link in links.found.items()]
+    tables = [{"name": one_line(name), "believed": link.evidence.believed} for name, link in links.found.items()]
     labels = [_labels(links.tables[0].row_ids, [part["row"]])]
     for number, table in enumerate(links.tables[1:]):
         inside = part["table"] == number

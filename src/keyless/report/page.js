@@ -157,7 +157,7 @@
       if (filters.kept(k)) {
         kept += 1;
         right += data.probability[k] / 1e4;
-        believed &&= data.tables[data.table[k]].trusted;
+        believed &&= data.tables[data.table[k]].believed;
       } else if (filters.check(k)) check += 1;
     }
     const percent = `${Number(slider.value)}%`;

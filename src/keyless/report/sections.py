@@ -14,7 +14,7 @@ from keyless.report.figures import Figure, figure
 from keyless.report.filled import MOST_ROWS, fill_sample, filled_columns, filled_entries
 from keyless.report.markup import LONGEST, Grid, label, one_line
 from keyless.report.matches import match_table
-from keyless.report.words import SURE, state, trusted
+from keyless.report.words import SURE, state
 
 __all__ = ["SECTIONS", "Values", "Writer", "left_out", "lost_columns"]
 
@@ -91,7 +91,7 @@ def certainty(writer: Writer) -> Values:
     ]
     counts = Grid("Rows by certainty", ("table", *BANDS), bands, range(1, 6))
     plots = [writer.figure(links.plot_certainty(), "Stacked bars", grid=counts)]
-    believed = {name: link for name, link in links.found.items() if trusted(link.evidence)}
+    believed = {name: link for name, link in links.found.items() if link.evidence.believed}
     if believed:
         kept = np.concatenate([link.probability[link.permutation >= 0] for link in believed.values()])
         lines = []

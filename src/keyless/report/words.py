@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from keyless.evidence import Evidence
-from keyless.links import Links
+from keyless.links import Links, TableLink
 from keyless.report.markup import label
 from keyless.tables import Table
 from keyless.views import Sentence, headline
@@ -25,11 +25,10 @@ __all__ = [
     "count_rows",
     "finding",
     "meaning",
-    "narrowing",
+    "missing",
     "next_steps",
     "state",
     "tiles",
-    "trusted",
 ]
 
 SURE = 0.9
@@ -37,6 +36,9 @@ SURE = 0.9
 
 FIRST_CHECKS = 10
 """Matches to check by hand where the link itself is in doubt. If it is wrong, nearly all of them are wrong."""
+
+MIRRORED = 0.85
+"""Share of its information from which a mirror image is named as the reason of the doubt; as in the verdict."""
 
 State = Literal["linked", "rows", "map", "unlinkable"]
 """The verdict, where `uncertain` is one of two things: `rows` are ambiguous, or the `map` between the tables is in
@@ -60,15 +62,6 @@ def state(evidence: Evidence) -> State:
     if evidence.verdict != "uncertain":
         return evidence.verdict
     return "rows" if evidence.doubt == "rows" else "map"
-
-
-def trusted(evidence: Evidence) -> bool:
-    """Tell whether the map between the tables is believed, so that it can be said how many matches should be right.
-
-    Args:
-        evidence: of a table, or of all.
-    """
-    return state(evidence) in ("linked", "rows")
 
 
 @dataclass(frozen=True)
@@ -206,7 +199,7 @@ def tiles(links: Links, counts: Counts) -> list[Tile]:
     ]
     if counts.alone:
         made.append(Tile(f"{counts.alone:,}", "rows without a partner, at 90% or surer", "matches"))
-    if trusted(links.evidence) and counts.matched:
+    if links.evidence.believed and counts.matched:
         made.append(Tile(f"{counts.right:,.0f} of {counts.matched:,}", "matches expected right", "certainty"))
     if counts.gaps:
         made.append(Tile(f"{counts.gaps:,}", "missing entries, filled in", "filled"))
@@ -238,7 +231,8 @@ def next_steps(links: Links, counts: Counts, *, command: str | None) -> list[Ste
     if command is not None and "--known-pairs" in command:
         again = command
     kept = "in a list pairs of (reference id, row id)" if command is None else "in a file pairs.csv"
-    now = state(links.evidence)
+    weakest = next(link for link in links.found.values() if link.evidence is links.evidence)
+    now = state(weakest.evidence)
     if now == "map":
         return [
             Step(
@@ -246,12 +240,12 @@ def next_steps(links: Links, counts: Counts, *, command: str | None) -> list[Ste
                 "the table of matches."
             ),
             Step(f"If most of them are right, download them, keep the right ones {kept}, and link again:", again),
-            Step(f"If most of them are wrong, the tables need more in common. {narrowing(links.evidence)}{_MORE}"),
+            Step(f"If most of them are wrong, the tables need more in common. {missing(weakest)}{_helps(command)}"),
         ]
     if now == "unlinkable":
         return [
             Step("Make sure that the tables are about the same people, samples or things, and cover the same time."),
-            Step(f"Give more to compare. {narrowing(links.evidence)}{_MORE}"),
+            Step(f"Give more to compare. {missing(weakest)}{_helps(command)}"),
             Step(f"Known pairs help most, ten or more. Put them {kept}, and link again:", again),
         ]
     steps = []
@@ -276,31 +270,29 @@ def next_steps(links: Links, counts: Counts, *, command: str | None) -> list[Ste
     return steps
 
 
-_MORE = (
-    "What helps: more columns that depend on the same properties of a row, a column that both tables have (for "
-    "example age, region or date), and fewer missing entries."
-)
+def _helps(command: str | None) -> str:
+    """Return what makes tables easier to link, with the options of the door that the reader came through."""
+    within, shared = ("within=", "shared=") if command is None else ("--within NAME", "--shared NAME=NAME")
+    return (
+        f"What helps: a column that partners agree in, such as a site or a day ({within}); a column that both tables "
+        f"measure under two names ({shared}); more columns about the same things in both tables; fewer missing entries."
+    )
 
 
-def narrowing(evidence: Evidence) -> str:
-    """Return in words how far the columns narrow the choice of a partner, and how far they would have to.
-
-    Empty where that is not what is missing.
+def missing(link: TableLink) -> str:
+    """Return in words what the columns of a table leave open.
 
     Args:
-        evidence: of a table.
-
-    Example:
-        >>> print(narrowing(Evidence("unlinkable", 1.7, (1.0,), 4.605, 0.0, 1)).split(".")[0])
-        Beyond chance, the columns narrow about 100 possible partners of a row down to about 50
+        link: what was found for the table, where it is in doubt whether there is a link.
     """
-    choices = round(math.exp(evidence.needed))
-    left = round(choices / math.exp(max(evidence.excess, 0.0)))
-    if left < 2:
+    evidence, candidates = link.evidence, link.coupling.shape[1]
+    if evidence.mirrored > MIRRORED:
+        return "A mirror image of this answer fits nearly as well, and nothing in the columns tells the two apart. "
+    beyond = max(evidence.score - max(evidence.null_scores, default=0.0), 0.0)
+    left = round(max(candidates * math.exp(-beyond), 1.0))
+    if left == 1:
         return ""
-    if left == choices:
-        return f"Beyond chance, the columns tell nothing about which of about {choices:,} rows is the partner. "
     return (
-        f"Beyond chance, the columns narrow about {choices:,} possible partners of a row down to about {left:,}. They "
-        "would have to narrow them down to 1. "
+        f"Beyond chance, the columns leave about {left:,} of {candidates:,} possible partners for a row. They would "
+        "have to leave 1. "
     )
