@@ -178,7 +178,7 @@ def test_uncertain_says_which_of_the_two_it_is_and_what_to_do(in_doubt):
     assert "keyless link a.csv b.csv --known-pairs pairs.csv" in said
     # 1.0 nats, of which chance explains 0.3: the choice of 40 becomes one of 40/e^0.7 = 20.
     assert "the columns leave about 20 of 40 possible partners for a row. They would have to leave 1." in said
-    assert "(--within NAME)" in said
+    assert "( --within NAME )" in said
     assert "a.csv" not in render(links, command="keyless link a.csv b.csv", redact=True)
     assert "known_pairs=pairs" in Outline(render(links)).said
     given = "keyless link a.csv b.csv --known-pairs some.csv"
@@ -277,6 +277,8 @@ def test_tables_with_different_verdicts_are_told_apart(clinic_lab_and_watch):
     found["watch"] = replace(found["watch"], evidence=replace(found["watch"].evidence, verdict="unlinkable"))
     said = Outline(render(replace(clinic_lab_and_watch, found=found))).said
     assert "The tables differ: to clinic , lab is linked, watch is not linkable." in said
+    assert "About watch : The matches below are guesses." in said
+    assert "rows that are less than 90% sure" in said
 
 
 def test_advice_of_the_status_is_passed_on(clinic_lab_and_watch):

@@ -193,6 +193,8 @@ def tiles(links: Links, counts: Counts) -> list[Tile]:
         "map": "rows that are not sure enough to use",
         "unlinkable": "rows with nothing better than a guess",
     }[now]
+    if len({state(link.evidence) for link in links.found.values()}) > 1:
+        check = "rows that are less than 90% sure"
     made = [
         Tile(f"{counts.sure:,}", "rows matched at 90% or surer", "matches"),
         Tile(f"{counts.check:,}", check, "matches"),
@@ -211,7 +213,7 @@ class Step:
     """One thing to do next.
 
     Attributes:
-        words: what to do.
+        words: what to do: text, or HTML.
         code: the command or call that does it.
     """
 
@@ -231,6 +233,7 @@ def next_steps(links: Links, counts: Counts, *, command: str | None) -> list[Ste
     if command is not None and "--known-pairs" in command:
         again = command
     kept = "in a list pairs of (reference id, row id)" if command is None else "in a file pairs.csv"
+    more = "More known pairs" if links.choices.get("known_pairs") else "Known pairs"
     weakest = next(link for link in links.found.values() if link.evidence is links.evidence)
     now = state(weakest.evidence)
     if now == "map":
@@ -240,13 +243,13 @@ def next_steps(links: Links, counts: Counts, *, command: str | None) -> list[Ste
                 "the table of matches."
             ),
             Step(f"If most of them are right, download them, keep the right ones {kept}, and link again:", again),
-            Step(f"If most of them are wrong, the tables need more in common. {missing(weakest)}{_helps(command)}"),
+            Step("If most of them are wrong, the tables need more in common. " + missing(weakest) + _helps(command)),
         ]
     if now == "unlinkable":
         return [
             Step("Make sure that the tables are about the same people, samples or things, and cover the same time."),
-            Step(f"Give more to compare. {missing(weakest)}{_helps(command)}"),
-            Step(f"Known pairs help most, ten or more. Put them {kept}, and link again:", again),
+            Step("Give more to compare. " + missing(weakest) + _helps(command)),
+            Step(f"{more} help most, ten or more. Put them {kept}, and link again:", again),
         ]
     steps = []
     if counts.sure:
@@ -270,13 +273,16 @@ def next_steps(links: Links, counts: Counts, *, command: str | None) -> list[Ste
     return steps
 
 
-def _helps(command: str | None) -> str:
+def _helps(command: str | None) -> Markup:
     """Return what makes tables easier to link, with the options of the door that the reader came through."""
-    within, shared = ("within=", "shared=") if command is None else ("--within NAME", "--shared NAME=NAME")
-    return (
-        f"What helps: a column that partners agree in, such as a site or a day ({within}); a column that both tables "
-        f"measure under two names ({shared}); more columns about the same things in both tables; fewer missing entries."
-    )
+    within, shared = ("--within NAME", "--shared NAME=NAME")
+    if command is None:
+        within, shared = ('within="name"', 'shared={"name": "other name"}')
+    return Markup(
+        "What helps: a column that partners agree in, such as a site or a day (<code>{}</code>); a column that both "
+        "tables measure under two names (<code>{}</code>); more columns about the same things in both tables; fewer "
+        "missing entries."
+    ).format(within, shared)
 
 
 def missing(link: TableLink) -> str:
