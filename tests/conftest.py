@@ -85,7 +85,10 @@ def linked_by_hand() -> Callable[..., Links]:
             probability = np.where(place >= 0, stated, 0.9)
             margin = np.where(place >= 0, np.log(probability + 1e-6) + 9, np.inf)
             evidence = Evidence(verdict, 12.1 if verdict == "linked" else 1.4, (0.9, 1.2, 1.0), 5.3, 0.93, 7)
-            found[table.name] = TableLink(place, probability, margin, soft, evidence, np.linspace(0.98, 0.3, rank))
+            found[table.name] = TableLink(
+                place, probability, margin, soft, evidence, np.linspace(0.98, 0.3, rank),
+                alone=np.maximum(0.0, 1 - np.asarray(soft.sum(axis=1)).ravel()),
+            )  # fmt: skip
         starts = tuple(
             {"route": "joint", "pair": (0, 1), "start": f"{kind}, rank {k}", "score": 12.1 - k * gap}
             for kind, gap in (("signatures", 0.02), ("landmarks", 0.9))

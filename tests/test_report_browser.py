@@ -7,18 +7,22 @@ Needs `pip install ".[browser]"` and a Chromium that is installed: `KEYLESS_CHRO
 import os
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
 
+from keyless.cli.inputs import read_pairs
 from keyless.report import render
+from keyless.runs.cells import spreadsheet_safe
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install '.[browser]'")
 pytestmark = pytest.mark.browser
 
 PHONE = {"width": 375, "height": 780}
+TABLET = {"width": 760, "height": 1000}
 DESKTOP = {"width": 1100, "height": 900}
 
 
@@ -67,6 +71,11 @@ class Opened:
         assert self.requested == [path.as_uri()]
 
 
+def number(text):
+    """A stated probability as a number to compare: `>0.999` is more than 0.999, `<0.001` less than 0.001."""
+    return float(text[1:]) + {">": 5e-4, "<": -5e-4}[text[0]] if text[0] in "<>" else float(text)
+
+
 @pytest.fixture(scope="module")
 def path(clinic_lab_and_watch, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
@@ -84,30 +93,35 @@ def opened(chromium, path):
 
 def test_the_script_shows_what_the_page_shows_without_it(chromium, path, opened):
     plain = Opened(chromium, path, java_script_enabled=False)
-    for number in (1, 2, 3, 4, 5, 6, 7):
+    for number in (1, 2, 3, 4, 5, 6):
         assert plain.column(number) == opened.column(number)
-    assert not plain.page.is_visible("#match-search")
+    for control in ("#match-search", "#match-threshold", "#match-download", "#match-kept"):
+        assert not plain.page.is_visible(control)
     assert "with scripts, all can be searched" in plain.page.text_content("#match-count")
     plain.close(path)
 
 
-def test_a_click_sorts_another_turns_it_round_a_third_ends_it(opened, clinic_lab_and_watch):
-    first = opened.column(1)
+def test_the_least_sure_come_first_a_click_turns_it_round_another_ends_it(opened, clinic_lab_and_watch):
+    matches = clinic_lab_and_watch.matches
     head = opened.page.locator("th[data-key=probability]")
     button = head.get_by_role("button")
-    button.click()
-    shown = [float(text) for text in opened.column(4)]
-    assert shown == sorted(shown)
-    lowest = min(link.probability.min() for link in clinic_lab_and_watch.found.values())
-    assert shown[0] == pytest.approx(lowest, abs=1e-4)
     assert head.get_attribute("aria-sort") == "ascending"
+    least = matches[["reference_id", "table"]][matches["probability"] < 1e-4]
+    assert len(least) > 5
+    shown = list(zip(opened.column(1), opened.column(2), strict=True))
+    assert set(shown[: len(least)]) == set(least.itertuples(index=False, name=None))
     button.click()
-    shown = [float(text) for text in opened.column(4)]
+    shown = [number(text) for text in opened.column(4)]
     assert shown == sorted(shown, reverse=True)
+    assert shown[0] == np.floor(1000 * matches["probability"].max()) / 1000
     assert head.get_attribute("aria-sort") == "descending"
     button.click()
-    assert opened.column(1) == first
+    assert opened.column(1) == matches["reference_id"].tolist()[:25]
     assert head.get_attribute("aria-sort") is None
+    button.click()
+    shown = [number(text) for text in opened.column(4)]
+    assert shown == sorted(shown)
+    assert head.get_attribute("aria-sort") == "ascending"
 
 
 def test_no_partner_comes_last_whichever_way(opened):
@@ -146,7 +160,7 @@ def test_pages_and_filters(opened, clinic_lab_and_watch):
     opened.page.select_option("#match-certainty", "alone")
     assert count.text_content() == "1 to 10 of 10 found among 120"
     assert opened.column(3) == ["no partner"] * 10
-    opened.page.select_option("#match-certainty", "sure")
+    opened.page.select_option("#match-certainty", "kept")
     sure = sum(
         int(((link.permutation >= 0) & (link.probability >= 0.9)).sum()) for link in clinic_lab_and_watch.found.values()
     )
@@ -157,14 +171,86 @@ def test_pages_and_filters(opened, clinic_lab_and_watch):
     assert "of 60 found" in count.text_content()
 
 
+def slide(page, percent):
+    page.locator("#match-threshold").fill(str(percent))
+
+
+def test_the_threshold_says_what_it_keeps(opened, clinic_lab_and_watch):
+    page, matches = opened.page, clinic_lab_and_watch.matches
+    kept = page.locator("#match-kept")
+    there = matches["row_id"].notna()
+    for percent in (90, 50, 99.9, 0):
+        slide(page, percent)
+        at = matches["probability"] >= percent / 100
+        right = matches["probability"][at & there].sum()
+        said = re.fullmatch(
+            rf"At {percent}% or surer: (\d+) matches, about (\d+) of them expected right\. Below: (\d+) rows\.",
+            kept.text_content(),
+        )
+        assert [int(said[1]), int(said[3])] == [(at & there).sum(), (~at).sum()]
+        assert abs(int(said[2]) - right) <= 1
+        assert page.get_attribute("#match-threshold", "aria-valuetext") == f"{percent}%"
+    slide(page, 97)
+    page.select_option("#match-certainty", "kept")
+    assert all(number(text) >= 0.97 for text in opened.column(4))
+    before = page.text_content("#match-count")
+    page.focus("#match-threshold")
+    page.keyboard.press("Home")
+    assert page.text_content("#match-count") != before
+    opened.says("of 110 found among 120")
+    page.select_option("#match-certainty", "check")
+    assert opened.column(1) == []
+    assert page.is_disabled("#match-download")
+
+
+def downloaded(page, folder):
+    with page.expect_download() as waiting:
+        page.click("#match-download")
+    assert waiting.value.suggested_filename == "matches.csv"
+    place = folder / "matches.csv"
+    waiting.value.save_as(place)
+    return pd.read_csv(place, dtype={"reference_id": str, "row_id": str, "second_best": str}, keep_default_na=False)
+
+
+def test_what_is_shown_can_be_downloaded_and_given_as_known_pairs(opened, clinic_lab_and_watch, tmp_path):
+    page, links = opened.page, clinic_lab_and_watch
+    page.locator("th[data-key=row]").get_by_role("button").click()
+    page.select_option("#match-table", label="lab")
+    page.select_option("#match-certainty", "kept")
+    got = downloaded(page, tmp_path)
+    expected = links.matches.query("table == 'lab' and probability >= 0.9").reset_index(drop=True)
+    for column in ("reference_id", "table", "row_id"):
+        assert got[column].tolist() == expected[column].tolist()
+    assert ((expected["probability"] - got["probability"]).between(-1e-12, 1e-4)).all()
+    np.testing.assert_allclose(got["margin"], expected["margin"], atol=0.0501)
+    read = read_pairs(tmp_path / "matches.csv", links.tables, option="--known-pairs")
+    assert read["lab"] == list(zip(expected["reference_id"], expected["row_id"], strict=True))
+
+
+def test_a_download_is_safe_in_a_spreadsheet(chromium, linked_by_hand, tmp_path):
+    ids = ["=1+1", "+49 30", "-2", "@me", "a,b", 'say "so"', "ＺＺ", "＝1", "-cmd|x", "plain"]
+    values = np.random.default_rng(3).normal(size=(len(ids), 2))
+    tables = {
+        "a": pd.DataFrame(values, columns=["x", "y"], index=ids),
+        "b": pd.DataFrame(values * 2, columns=["u", "v"]),
+    }
+    path = tmp_path / "report.html"
+    path.write_text(render(linked_by_hand(tables, [np.arange(len(ids))], rank=1)), encoding="utf-8")
+    opened = Opened(chromium, path)
+    opened.ready().locator("th[data-key=row]").get_by_role("button").click()
+    got = downloaded(opened.page, tmp_path)["reference_id"]
+    assert sorted(got) == sorted(spreadsheet_safe(one) for one in ids)
+    opened.close(path)
+
+
 def test_all_of_it_works_from_the_keyboard(opened):
     page = opened.page
     page.focus("#match-certainty")
     seen = []
-    for _ in range(8):
+    for _ in range(9):
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.closest('th')?.dataset.key ?? ''"))
-    assert [key for key in seen if key] == ["row", "table", "match", "probability", "margin", "other", "likely"]
+    assert [key for key in seen if key] == ["row", "table", "match", "probability", "other", "likely"]
     page.keyboard.press("Shift+Tab")
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
@@ -177,12 +263,59 @@ def test_all_of_it_works_from_the_keyboard(opened):
 
 def test_a_screen_reader_finds_its_way(opened):
     page = opened.page
+    page.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
     for role, count in (("main", 1), ("navigation", 1), ("banner", 1), ("contentinfo", 1), ("img", 8)):
         assert page.get_by_role(role).count() == count, role
     assert page.get_by_label("Search ids").count() == 1
     assert page.get_by_role("table", name="Matches with their second best").count() == 1
     for control in page.query_selector_all("input, select, button"):
         assert control.evaluate("one => (one.labels?.length ?? 0) > 0 || one.textContent.trim().length > 0")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [PHONE, TABLET, DESKTOP], ids=["phone", "tablet", "desktop"])
+def test_axe_finds_nothing(chromium, path, scheme, viewport):
+    """All rules of axe-core, those of WCAG 2 and its own good practice, with everything unfolded."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[browser]'")
+    opened = Opened(chromium, path, color_scheme=scheme, viewport=viewport)
+    page = opened.ready()
+    page.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
+    found = axe.Axe().run(page)
+    told = [
+        (one["id"], one["nodes"][0]["html"], one["nodes"][0]["failureSummary"]) for one in found.response["violations"]
+    ]
+    assert told == []
+    assert len(found.response["passes"]) > 30
+    opened.close(path)
+
+
+@pytest.mark.parametrize(("verdict", "doubt"), [("uncertain", "rows"), ("uncertain", "map"), ("unlinkable", "map")])
+def test_axe_finds_nothing_where_there_is_doubt(chromium, linked_by_hand, tmp_path, verdict, doubt):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[browser]'")
+    values = np.random.default_rng(3).normal(size=(20, 3))
+    links = linked_by_hand({"a": values, "b": values[:, :2]}, [np.arange(20)], verdict=verdict)
+    link = links.found["b"]
+    links = replace(links, found={"b": replace(link, evidence=replace(link.evidence, doubt=doubt))})
+    path = tmp_path / "report.html"
+    path.write_text(render(links), encoding="utf-8")
+    opened = Opened(chromium, path)
+    page = opened.ready()
+    assert [one["id"] for one in axe.Axe().run(page).response["violations"]] == []
+    assert ("expected right" in page.text_content("#match-kept")) == (doubt == "rows")
+    opened.close(path)
+
+
+def test_the_contents_stay_in_sight(opened):
+    page = opened.page
+    page.get_by_role("navigation").get_by_role("link", name="Repeat").click()
+    playwright.expect(page.locator("#reproduce-h")).to_be_in_viewport()
+    page.evaluate(
+        "document.documentElement.style.scrollBehavior = 'auto'; document.getElementById('filled').scrollIntoView()"
+    )
+    assert page.locator("nav").bounding_box()["y"] == 0
+    # A heading that was jumped to is below the contents, not behind them.
+    contents = page.locator("nav").bounding_box()
+    assert page.locator("#filled-h").bounding_box()["y"] >= contents["height"]
 
 
 def contrast(one, two):
@@ -233,6 +366,15 @@ def test_a_phone_scrolls_one_way_only(chromium, path, tmp_path):
            }))"""
     )
     assert smallest >= 8
+    # Each row is a card: its cells below each other, each with its name, and no head but the one that sorts.
+    card = page.locator("#match-rows tr").first
+    tops = [cell.bounding_box()["y"] for cell in card.locator("th, td").all()]
+    assert tops == sorted(set(tops))
+    names = card.locator("td").evaluate_all("all => all.map(one => getComputedStyle(one, '::before').content)")
+    assert names == ['"table"', '"its row"', '"probability"', '"second best"', '"its probability"']
+    assert not page.is_visible("#evidence thead")
+    page.locator("th[data-key=probability]").get_by_role("button").click()
+    assert number(opened.column(4)[0]) > 0.99
     page.screenshot(path=tmp_path / "phone.png", full_page=True)
     opened.close(path)
 
@@ -241,10 +383,19 @@ def test_paper_has_no_controls_and_black_letters(chromium, path):
     opened = Opened(chromium, path, color_scheme="dark")
     page = opened.ready()
     page.emulate_media(media="print", color_scheme="dark")
-    for selector in ("nav", ".tools", "#match-next", "details"):
+    for selector in ("nav", ".tools", "#match-kept", "#match-next", ".screen", "details", "#developers"):
         assert not page.is_visible(selector), selector
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    for selector, style, value in (
+        ("h2", "breakAfter", "avoid"),
+        ("figure", "breakInside", "avoid"),
+        ("#match-rows tr", "breakInside", "avoid"),
+        ("section > p", "orphans", "3"),
+        # Only without boxes of buttons, Chromium repeats the head of the table on each page.
+        ("thead button", "display", "contents"),
+    ):
+        assert page.eval_on_selector(selector, f"one => getComputedStyle(one).{style}") == value, selector
     assert page.pdf(format="A4").startswith(b"%PDF")
     opened.close(path)
 
@@ -317,8 +468,8 @@ def test_a_hundred_thousand_rows_open_at_once(chromium, linked_by_hand, tmp_path
     # Generous: what is refused is a page that hangs.
     assert page.evaluate("performance.now()") < 10_000
     page.locator("th[data-key=probability] button").click()
-    shown = [float(text) for text in opened.column(3)]
-    assert shown == sorted(shown)
+    shown = [number(text) for text in opened.column(3)]
+    assert shown == sorted(shown, reverse=True)
     page.fill("#match-search", "99999")
     opened.says("found among")
     assert opened.column(1)[0] == "99999" or opened.column(2)[0] == "99999"

@@ -6,16 +6,18 @@ import io
 import re
 import warnings
 from collections.abc import Mapping
-from html import escape
+from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
 from keyless.errors import InputError
 from keyless.plots import COLOURS, GRID, INK, MUTED
+from keyless.report.markup import Grid
 
-__all__ = ["THEME", "figure", "svg"]
+__all__ = ["THEME", "Figure", "figure", "svg"]
 
 THEME: Mapping[str, str] = {
     INK: "ink",
@@ -29,7 +31,24 @@ THEME: Mapping[str, str] = {
 _FIXED: dict[Any, Any] = {"svg.hashsalt": "keyless", "svg.fonttype": "none"}
 
 
-def svg(ax: Axes, *, number: int, alt: str) -> str:
+@dataclass(frozen=True)
+class Figure:
+    """A plot of the page.
+
+    Attributes:
+        title: what it shows; the caption.
+        note: how to read it.
+        drawing: the SVG element.
+        grid: the numbers behind it, where they are shown.
+    """
+
+    title: str
+    note: str
+    drawing: Markup
+    grid: Grid | None = None
+
+
+def svg(ax: Axes, *, number: int, alt: str) -> Markup:
     """Return the figure of `ax` as an SVG element for inside HTML, the same every time.
 
     Args:
@@ -55,24 +74,24 @@ def svg(ax: Axes, *, number: int, alt: str) -> str:
     drawn = re.sub(r' id="([^"]*)"', lambda found: f' id="f{number}-{found[1]}"' if found[1] in used else "", drawn)
     drawn = re.sub(r"(url\(|href=\")#", rf"\1#f{number}-", drawn)
     _, box, rest = re.split(r'(viewBox="[^"]*")[^>]*>', drawn, maxsplit=1)
-    return f'<svg {box} role="img" aria-label="{escape(alt)}">{rest.strip()}'
+    # Matplotlib escapes the names in its own text.
+    return Markup('<svg {box} role="img" aria-label="{alt}">{rest}').format(
+        box=Markup(box), alt=alt, rest=Markup(rest.strip())
+    )
 
 
-def figure(ax: Axes, *, number: int, kind: str, note: str = "", more: str = "") -> str:
+def figure(ax: Axes, *, number: int, kind: str, note: str = "", grid: Grid | None = None) -> Figure:
     """Return a plot as a figure whose caption is the plot's title.
 
     Args:
         ax: what was drawn; its title leaves the drawing.
         number: of the figure on its page.
         kind: what kind of picture it is, for the alternative text.
-        note: how to read it, as HTML.
-        more: what belongs below, as HTML.
+        note: how to read it.
+        grid: the numbers behind it.
     """
     title = ax.get_title(loc="left")
     ax.set_title("", loc="left")
     axes = " and ".join(named for named in (ax.get_xlabel(), ax.get_ylabel()) if named)
     alt = f"{kind}{' of ' + axes if axes else ''}. {title}."
-    return (
-        f"<figure>\n<figcaption><h3>{escape(title)}.</h3>{f'<p>{note}</p>' if note else ''}</figcaption>\n"
-        f"{svg(ax, number=number, alt=alt)}\n{more}</figure>"
-    )
+    return Figure(f"{title}.", note, svg(ax, number=number, alt=alt), grid)

@@ -1,12 +1,20 @@
-"""HTML by hand: everything that comes from the user goes through `text` or `label`."""
+"""Templates, and how names, entries and probabilities are shown.
+
+All HTML is in `templates/`, where every value is escaped. What comes from the user goes through `label` or `one_line`.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
 
-__all__ = ["label", "one_line", "rows", "section", "text"]
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+__all__ = ["LONGEST", "STEPS", "Grid", "environment", "label", "one_line", "shown_probability", "steps"]
 
 LONGEST = 120
 """Characters of a name, id or entry that are shown."""
@@ -14,11 +22,32 @@ LONGEST = 120
 SHORT = 24
 """Up to so many characters are never broken into lines."""
 
+STEPS = 10_000
+"""Probabilities are kept in whole steps of one part in so many, and always rounded down."""
+
+_ROUNDING = 1e-9
+"""Part of a step that is lost when 0.9 is multiplied: 0.9 is still at least 90%."""
+
 # What HTML has no character for, and marks that change the direction of everything after them.
 _ODD = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
 
 
-def one_line(value: object, *, longest: int = LONGEST) -> str:
+@cache
+def environment() -> Environment:
+    """Return the templates. Every value is escaped; a name that a template uses and nobody gave is an error."""
+    made = Environment(
+        loader=PackageLoader("keyless.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters.update(label=label, one_line=one_line, whole="{:,}".format)
+    return made
+
+
+def one_line(value: object, longest: int = LONGEST) -> str:
     r"""Return a value as one line of text that can be shown, cut where it is long.
 
     Example:
@@ -30,59 +59,55 @@ def one_line(value: object, *, longest: int = LONGEST) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-def text(value: object) -> str:
-    """Return our own words as HTML."""
-    return escape(str(value))
-
-
-def label(value: object, *, longest: int = LONGEST) -> str:
+def label(value: object, longest: int = LONGEST) -> Markup:
     """Return a name, id or entry of the user's as HTML that keeps its own direction of writing.
 
     Example:
         >>> label("<script>")
-        '<bdi class="s">&lt;script&gt;</bdi>'
+        Markup('<bdi class="s">&lt;script&gt;</bdi>')
     """
-    line = one_line(value, longest=longest)
+    line = one_line(value, longest)
     # Short ones stay in one line.
-    kind = ' class="s"' if len(line) <= SHORT else ""
-    return f"<bdi{kind}>{escape(line)}</bdi>"
+    return Markup('<bdi class="s">{}</bdi>' if len(line) <= SHORT else "<bdi>{}</bdi>").format(line)
 
 
-def section(anchor: str, heading: str, *parts: str) -> str:
-    """Return a section with a heading (HTML) and its parts; nothing where there are no parts."""
-    body = "\n".join(part for part in parts if part)
-    if not body:
-        return ""
-    return (
-        f'<section id="{anchor}" aria-labelledby="{anchor}-h">\n<h2 id="{anchor}-h">{heading}</h2>\n{body}\n</section>'
-    )
+def steps(probability: float) -> int | None:
+    """Return a probability in whole steps, rounded down: it is never stated higher than it is. None if not a number.
+
+    Example:
+        >>> steps(0.9), steps(0.99999), steps(1.0), steps(float("nan"))
+        (9000, 9999, 10000, None)
+    """
+    return int(probability * STEPS + _ROUNDING) if math.isfinite(probability) else None
 
 
-def rows(heads: Sequence[str], lines: Iterable[Sequence[str]], *, caption: str, numbers: Sequence[int] = ()) -> str:
-    """Return a table whose cells are HTML; the first cell of a line names it.
+def shown_probability(count: int | None) -> str:
+    """Return a probability, given in steps, as the page shows it; the page's script does the same.
 
-    Args:
-        heads: of the columns.
-        lines: the cells.
+    Example:
+        >>> [shown_probability(count) for count in (10_000, 9_991, 9_990, 8_999, 10, 9, None)]
+        ['>0.999', '>0.999', '0.999', '0.899', '0.001', '<0.001', '–']
+    """
+    if count is None:
+        return "–"
+    if count * 1000 > 999 * STEPS:
+        return ">0.999"
+    thousandths = count * 1000 // STEPS
+    return f"0.{thousandths:03d}" if thousandths else "<0.001"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of the page. The first cell of a line names the line.
+
+    Attributes:
         caption: what the table shows, for those who do not see the page.
+        heads: of the columns, our own words.
+        lines: the cells: text, or HTML from `label`.
         numbers: columns that hold numbers.
     """
 
-    def css(k: int) -> str:
-        return ' class="n"' if k in numbers else ""
-
-    head = "".join(f'<th scope="col"{css(k)}>{name}</th>' for k, name in enumerate(heads))
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<th scope="row"{css(k)}>{cell}</th>' if k == 0 else f"<td{css(k)}>{cell}</td>"
-            for k, cell in enumerate(line)
-        )
-        + "</tr>\n"
-        for line in lines
-    )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-        f'<caption class="hidden">{escape(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>'
-        "</table></div>"
-    )
+    caption: str
+    heads: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    numbers: Collection[int] = ()

@@ -1,4 +1,4 @@
-"""The match table: all matches in a compressed store that the page's script pages through, the first ones as HTML."""
+"""The match table: all matches in a compressed store that the page's script pages through, the first ones as lines."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from keyless.links import Links
 from keyless.pairs.posterior import pair_places
-from keyless.report.markup import label, one_line, text
+from keyless.report.markup import label, one_line, shown_probability, steps
 
-__all__ = ["MatchTable", "match_table", "second_best"]
+__all__ = ["Line", "MatchTable", "match_table", "second_best"]
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -33,7 +33,7 @@ MOST = 1_000_000
 def second_best(links: Links, name: str) -> tuple[IntArray, FloatArray]:
     """Return for each reference row its likeliest alternative, and how likely that is.
 
-    That is another partner; where rows can be alone, for a row with a match it can also be that it has no partner.
+    That is another partner; for a row with a match it can also be that it has no partner.
 
     Args:
         links: the result.
@@ -43,7 +43,8 @@ def second_best(links: Links, name: str) -> tuple[IntArray, FloatArray]:
         The rows, −1 for no partner and where there is no alternative, and the probabilities, 0 where there is none.
     """
     coupling: Any = links.coupling(name)
-    permutation = links.permutations[name]
+    link = links.found[name]
+    permutation = link.permutation
     best, likely = np.full(len(permutation), -1), np.zeros(len(permutation))
     if hasattr(coupling, "tocsr"):
         kept = coupling.tocsr()
@@ -63,11 +64,31 @@ def second_best(links: Links, name: str) -> tuple[IntArray, FloatArray]:
             likely[start : start + 1024] = part[np.arange(len(part)), chosen]
     nothing = ~(likely > 0)
     best[nothing], likely[nothing] = -1, 0.0
-    if (permutation < 0).any():
-        alone = 1 - np.asarray(coupling.sum(axis=1), dtype=np.float64).ravel()
-        alone[permutation < 0] = 0.0
+    if link.alone.size:
+        alone = np.where(permutation < 0, 0.0, link.alone)
         best, likely = np.where(alone > likely, -1, best), np.maximum(alone, likely)
     return best, likely
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table, each cell as it is shown.
+
+    Attributes:
+        row: the reference row.
+        table: the table's name.
+        match: its row; None for no partner.
+        probability: how likely that is right.
+        other: the second best; None where it is no row.
+        likely: how likely that is; empty where there is none.
+    """
+
+    row: str
+    table: str
+    match: str | None
+    probability: str
+    other: str | None
+    likely: str
 
 
 @dataclass(frozen=True)
@@ -76,24 +97,25 @@ class MatchTable:
 
     Attributes:
         store: all of it, for the page's script.
-        first: its first lines as HTML.
+        first: its first lines.
         kept: how many matches the store holds.
         total: how many there are.
     """
 
     store: str
-    first: str
+    first: list[Line]
     kept: int
     total: int
 
 
-def match_table(links: Links) -> MatchTable:
+def match_table(links: Links, *, surest_first: bool = False) -> MatchTable:
     """Return the match table of a result.
 
     Where all matches would make the page too large, the least sure ones are kept: those are the ones to look at.
 
     Args:
         links: the result.
+        surest_first: whether the surest match comes first, not the least sure one.
     """
     columns = _columns(links)
     total = kept = len(columns["probability"])
@@ -105,7 +127,10 @@ def match_table(links: Links) -> MatchTable:
         # Somewhat less than would fit if all matches took the same room.
         kept = int(0.95 * kept * LARGEST / len(store))
         chosen = np.sort(doubt[:kept])
-    return MatchTable(store, _first(links, columns, chosen[:PAGE]), kept, total)
+    # As the page's script sorts: by steps, equal ones in their order, what is no number last.
+    counts = np.array([steps(value) for value in columns["probability"][chosen].tolist()], dtype=np.float64)
+    first = chosen[np.argsort(-counts if surest_first else counts, kind="stable")[:PAGE]]
+    return MatchTable(store, _first(links, columns, first), kept, total)
 
 
 def _columns(links: Links) -> dict[str, Any]:
@@ -131,7 +156,7 @@ def _columns(links: Links) -> dict[str, Any]:
 def _packed(links: Links, columns: dict[str, Any], chosen: IntArray) -> str:
     """Return the chosen matches as columns: JSON, deflated, in base64."""
     part = {key: values[chosen] for key, values in columns.items()}
-    tables = [{"name": one_line(name)} for name in links.found]
+    tables = [{"name": one_line(name), "believed": link.evidence.believed} for name, link in links.found.items()]
     labels = [_labels(links.tables[0].row_ids, [part["row"]])]
     for number, table in enumerate(links.tables[1:]):
         inside = part["table"] == number
@@ -146,11 +171,11 @@ def _packed(links: Links, columns: dict[str, Any], chosen: IntArray) -> str:
         "table": part["table"].tolist(),
         "row": part["row"].tolist(),
         "match": part["match"].tolist(),
-        # In steps of 0.0001, and margins of 0.1 nats; −1 where there is none.
-        "probability": _steps(part["probability"], 1e4),
-        "margin": _steps(part["margin"], 10),
+        # Margins are in steps of 0.1 nats; null where there is none.
+        "probability": [steps(value) for value in part["probability"].tolist()],
+        "margin": _tenths(part["margin"]),
         "other": part["other"].tolist(),
-        "likely": _steps(part["likely"], 1e4),
+        "likely": [steps(value) for value in part["likely"].tolist()],
     }
     plain = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     return base64.b64encode(zlib.compress(plain, 6)).decode()
@@ -169,36 +194,27 @@ def _labels(row_ids: Sequence[Any], rows: Sequence[IntArray]) -> list[str] | Non
     return [one_line(row_ids[row]) for row in used]
 
 
-def _steps(values: FloatArray, per_unit: float) -> list[int | None]:
-    """Return numbers in whole steps, None where they are not finite."""
+def _tenths(values: FloatArray) -> list[int | None]:
+    """Return numbers in whole tenths, None where they are not finite."""
     finite = np.isfinite(values)
-    steps = np.rint(np.where(finite, values, 0.0) * per_unit).astype(np.int64)
-    return [step if good else None for step, good in zip(steps.tolist(), finite.tolist(), strict=True)]
+    tenths = np.rint(np.where(finite, values, 0.0) * 10).astype(np.int64)
+    return [tenth if good else None for tenth, good in zip(tenths.tolist(), finite.tolist(), strict=True)]
 
 
-def _first(links: Links, columns: dict[str, Any], chosen: IntArray) -> str:
+def _first(links: Links, columns: dict[str, Any], chosen: IntArray) -> list[Line]:
     """Return some lines of the table as the page's script writes them."""
-    names, lines = list(links.found), []
+    lines = []
     for k in chosen:
         table = links.tables[1 + int(columns["table"][k])]
-        match, other, likely = int(columns["match"][k]), int(columns["other"][k]), float(columns["likely"][k])
-        cells = [f'<th scope="row">{label(links.tables[0].row_ids[int(columns["row"][k])])}</th>']
-        if len(names) > 1:
-            cells.append(f"<td>{label(table.name)}</td>")
-        cells += [
-            f"<td>{label(table.row_ids[match])}</td>" if match >= 0 else '<td class="none">no partner</td>',
-            f'<td class="n p">{_number(columns["probability"][k], ".4f")}</td>',
-            f'<td class="n">{_number(columns["margin"][k], ".1f")}</td>',
-            f"<td>{label(table.row_ids[other])}</td>" if other >= 0 else f'<td class="none">{_alone(likely)}</td>',
-            f'<td class="n">{_number(likely, ".4f")}</td>' if likely else "<td></td>",
-        ]
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    return "\n".join(lines)
-
-
-def _alone(likely: float) -> str:
-    return "no partner" if likely else "none"
-
-
-def _number(value: float, form: str) -> str:
-    return text(format(float(value), form)) if np.isfinite(value) else "–"
+        match, other, likely = int(columns["match"][k]), int(columns["other"][k]), steps(float(columns["likely"][k]))
+        lines.append(
+            Line(
+                row=label(links.tables[0].row_ids[int(columns["row"][k])]),
+                table=label(table.name),
+                match=label(table.row_ids[match]) if match >= 0 else None,
+                probability=shown_probability(steps(float(columns["probability"][k]))),
+                other=label(table.row_ids[other]) if other >= 0 else None,
+                likely=shown_probability(likely) if other >= 0 or likely else "",
+            )
+        )
+    return lines

@@ -36,7 +36,6 @@
     table: () => data.table,
     match: () => labelKeys(match, (k) => data.match[k] >= 0),
     probability: () => data.probability,
-    margin: () => data.margin.map((margin) => (margin === null ? Infinity : margin)),
     other: () => labelKeys(other, (k) => data.other[k] >= 0),
     likely: () => data.likely.map((likely, k) => (data.other[k] < 0 ? null : likely)),
   };
@@ -49,15 +48,22 @@
     return texts[k];
   };
   const alone = (k) => data.match[k] < 0;
+  // Probabilities are in steps, rounded down; so is the threshold.
+  const reached = (k) => data.probability[k] !== null && data.probability[k] >= state.threshold;
   const filters = {
     all: () => true,
-    sure: (k) => !alone(k) && data.probability[k] >= 9000,
-    doubtful: (k) => !alone(k) && !(data.probability[k] >= 9000),
-    guess: (k) => !alone(k) && !(data.probability[k] >= 5000),
+    kept: (k) => !alone(k) && reached(k),
+    check: (k) => !reached(k),
     alone,
   };
 
-  const state = { search: "", certainty: "all", table: -1, key: "", up: true, page: 0 };
+  const heads = panel.querySelectorAll("th[data-key]");
+  const sorted = panel.querySelector("th[aria-sort]");
+  const slider = byId("match-threshold");
+  const state = {
+    search: "", certainty: "all", table: -1, page: 0, threshold: 0,
+    key: sorted.dataset.key, up: sorted.getAttribute("aria-sort") === "ascending",
+  };
   let shown = [];
 
   const select = () => {
@@ -81,12 +87,19 @@
     });
   };
 
-  const cell = (name, kind, content) => {
+  const cell = (name, kind, content, head) => {
     const made = document.createElement(name);
     if (kind) made.className = kind;
     if (name === "th") made.scope = "row";
-    if (content !== null) made.append(content);
+    if (head) made.dataset.label = head;
+    made.append(content);
     return made;
+  };
+  const stated = (steps) => {
+    if (steps === null) return "–";
+    if (steps > 9990) return ">0.999";
+    const thousandths = Math.floor(steps / 10);
+    return thousandths ? `0.${String(thousandths).padStart(3, "0")}` : "<0.001";
   };
   // Labels are text and nothing else, in their own direction of writing.
   const isolated = (label) => {
@@ -97,29 +110,30 @@
   };
   const line = (k) => {
     const made = document.createElement("tr");
-    made.append(cell("th", "", isolated(reference(k))));
-    if (several) made.append(cell("td", "", isolated(data.tables[data.table[k]].name)));
-    made.append(alone(k) ? cell("td", "none", "no partner") : cell("td", "", isolated(match(k))));
-    const probability = data.probability[k];
-    const stated = cell("td", "n p", null);
-    if (probability !== null) {
+    made.append(cell("th", "", isolated(reference(k)), ""));
+    if (several) made.append(cell("td", "", isolated(data.tables[data.table[k]].name), "table"));
+    made.append(alone(k) ? cell("td", "none", "no partner", "its row") : cell("td", "", isolated(match(k)), "its row"));
+    const probability = cell("td", "n p", stated(data.probability[k]), "probability");
+    if (data.probability[k] !== null) {
       const bar = document.createElement("span");
       bar.className = "bar";
-      bar.style.setProperty("--p", String(probability / 1e4));
-      stated.append(bar, (probability / 1e4).toFixed(4));
-    } else stated.append("–");
-    made.append(stated);
-    made.append(cell("td", "n", data.margin[k] === null ? "–" : (data.margin[k] / 10).toFixed(1)));
+      bar.style.setProperty("--p", String(data.probability[k] / 1e4));
+      probability.prepend(bar);
+    }
+    made.append(probability);
     const has = data.other[k] >= 0;
     const likely = data.likely[k];
-    made.append(has ? cell("td", "", isolated(other(k))) : cell("td", "none", likely ? "no partner" : "none"));
-    made.append(cell("td", "n", has || likely ? (likely / 1e4).toFixed(4) : ""));
+    const second = has ? isolated(other(k)) : likely ? "no partner" : "none";
+    made.append(cell("td", has ? "" : "none", second, "second best"));
+    made.append(cell("td", "n", has || likely ? stated(likely) : "", "its probability"));
     return made;
   };
 
+  const download = byId("match-download");
   const body = byId("match-rows");
   const previous = byId("match-previous");
   const next = byId("match-next");
+  const count = (number) => number.toLocaleString("en");
   const draw = () => {
     const pages = Math.max(1, Math.ceil(shown.length / PAGE));
     state.page = Math.min(Math.max(0, state.page), pages - 1);
@@ -128,13 +142,62 @@
     body.replaceChildren(...part.map(line));
     previous.disabled = state.page === 0;
     next.disabled = state.page >= pages - 1;
-    const count = (number) => number.toLocaleString("en");
+    download.disabled = shown.length === 0;
     say.textContent = part.length
       ? `${count(from + 1)} to ${count(from + part.length)} of ${count(shown.length)}`
         + (shown.length < size ? ` found among ${count(size)}` : "")
       : "Nothing fits.";
   };
   const renew = () => { state.page = 0; select(); draw(); };
+
+  // How many rows a threshold keeps, and how many of them should be right where the link is believed.
+  const weigh = () => {
+    let kept = 0, check = 0, right = 0, believed = true;
+    for (let k = 0; k < size; k++) {
+      if (filters.kept(k)) {
+        kept += 1;
+        right += data.probability[k] / 1e4;
+        believed &&= data.tables[data.table[k]].believed;
+      } else if (filters.check(k)) check += 1;
+    }
+    const percent = `${Number(slider.value)}%`;
+    byId("match-at").textContent = percent;
+    slider.setAttribute("aria-valuetext", percent);
+    const expected = kept && believed ? `, about ${count(Math.round(right))} of them expected right` : "";
+    byId("match-kept").textContent =
+      `At ${percent} or surer: ${count(kept)} ${kept === 1 ? "match" : "matches"}${expected}. `
+      + `Below: ${count(check)} ${check === 1 ? "row" : "rows"}.`;
+  };
+  const move = () => {
+    state.threshold = Math.round(Number(slider.value) * 100);
+    weigh();
+    if (state.certainty === "kept" || state.certainty === "check") renew();
+  };
+
+  // A spreadsheet must not run a label as a formula.
+  const risky = /^[\s\p{Z}\p{C}]*[=+@\-\uff1d\uff0b\uff20\uff0d\ufe66\ufe62\ufe6b\ufe63]/u;
+  const number = /^-?\d[\d.,]*(e[+-]?\d+)?$/i;
+  const written = (label) => {
+    const safe = risky.test(label) && !number.test(label) ? `'${label}` : label;
+    return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  const save = () => {
+    const lines = ["reference_id,table,row_id,probability,margin,second_best,second_probability"];
+    const decimal = (value, unit, digits) => (value === null ? "" : (value / unit).toFixed(digits));
+    for (const k of shown) {
+      const name = data.tables[data.table[k]].name;
+      lines.push([
+        written(reference(k)), written(name), written(match(k)), decimal(data.probability[k], 1e4, 4),
+        decimal(data.margin[k], 10, 1), written(other(k)), decimal(data.likely[k], 1e4, 4),
+      ].join(","));
+    }
+    const link = document.createElement("a");
+    // The mark at the start tells spreadsheets that this is UTF-8.
+    link.href = URL.createObjectURL(new Blob([`\ufeff${lines.join("\n")}\n`], { type: "text/csv" }));
+    link.download = "matches.csv";
+    link.click();
+    URL.revokeObjectURL(link.href);
+  };
 
   let waiting = 0;
   byId("match-search").addEventListener("input", (event) => {
@@ -144,7 +207,8 @@
   byId("match-certainty").addEventListener("change", (event) => { state.certainty = event.target.value; renew(); });
   const chosen = byId("match-table");
   if (chosen) chosen.addEventListener("change", () => { state.table = Number(chosen.value); renew(); });
-  const heads = panel.querySelectorAll("th[data-key]");
+  slider.addEventListener("input", move);
+  download.addEventListener("click", save);
   for (const head of heads) {
     head.querySelector("button").addEventListener("click", () => {
       const key = head.dataset.key;
@@ -160,6 +224,7 @@
   previous.addEventListener("click", () => { state.page -= 1; draw(); });
   next.addEventListener("click", () => { state.page += 1; draw(); });
   for (const tool of panel.querySelectorAll("[hidden]")) tool.hidden = false;
+  move();
   renew();
   document.documentElement.dataset.ready = "yes";
 })();

@@ -1,26 +1,46 @@
-"""The sections of the page. Each takes a `Writer` and returns HTML, nothing where there is nothing to say."""
+"""The sections of the page. Each takes a `Writer` and returns the values of its template."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from keyless.links import Links
 from keyless.plots import BANDS, certainty_counts
-from keyless.report.figures import figure
+from keyless.report.figures import Figure, figure
 from keyless.report.filled import MOST_ROWS, fill_sample, filled_columns, filled_entries
-from keyless.report.markup import LONGEST, label, one_line, rows, section, text
+from keyless.report.markup import LONGEST, Grid, label, one_line
 from keyless.report.matches import match_table
+from keyless.report.words import SURE, state
 
-__all__ = ["SECTIONS", "Writer"]
+__all__ = ["SECTIONS", "Values", "Writer", "left_out", "lost_columns"]
+
+Values = dict[str, Any]
 
 MOST_COLUMNS = 200
 """Columns that a table of columns lists."""
 
-_VERDICTS = {"linked": "linked", "uncertain": "uncertain", "unlinkable": "not linkable"}
+MOST_FACTOR_PLOTS = 4
+"""Tables whose shared factors are drawn."""
+
+FEW_COLUMNS = 12
+"""Up to so many columns with missing entries are listed at once; more are folded."""
+
+_VERDICTS = {
+    "linked": "linked",
+    "rows": "uncertain: rows too alike",
+    "map": "uncertain: link in doubt",
+    "unlinkable": "not linkable",
+}
+_CHANCE = {
+    "linked": "clearly more than chance",
+    "rows": "clearly more than chance",
+    "map": "more than chance, but not beyond doubt",
+    "unlinkable": "no clearer than chance",
+}
 _THRESHOLDS = (0.99, 0.95, 0.9, 0.5, 0.0)
 
 
@@ -40,83 +60,96 @@ class Writer:
     numbers: Iterator[int]
     command: str | None = None
 
-    def figure(self, ax: Any, kind: str, note: str = "", more: str = "") -> str:
+    def figure(self, ax: Any, kind: str, note: str = "", grid: Grid | None = None) -> Figure:
         """Return a plot with the next number."""
-        return figure(ax, number=next(self.numbers), kind=kind, note=note, more=more)
+        return figure(ax, number=next(self.numbers), kind=kind, note=note, grid=grid)
 
 
-def evidence(writer: Writer) -> str:
-    """Is it more than chance?"""
+def matches(writer: Writer) -> Values:
+    """Which row belongs to which?"""
     links = writer.links
-    judged = [link.evidence for link in links.found.values()]
-    chance = [", ".join(f"{score:.2f}" for score in one.null_scores) or "not measured" for one in judged]
-    lines = [
-        ["verdict", *(_VERDICTS[one.verdict] for one in judged)],
-        ["the link, nats a row", *(f"{one.score:.2f}" for one in judged)],
-        ["chance, each try", *chance],
-        ["needed to single out a row", *(f"{one.needed:.2f}" for one in judged)],
-        [
-            "matches that models which never saw them confirm",
-            *(f"{100 * min(one.sharpness, 1):.0f}%" for one in judged),
-        ],
-        ["candidates of the search that agree", *(f"{one.agreement:,}" for one in judged)],
-    ]
-    heads = ("", *(label(name, longest=40) for name in links.found))
-    table = rows(heads, lines, caption="Evidence per table", numbers=range(1, len(heads)))
-    plot = writer.figure(
-        links.plot_evidence(),
-        "Strip chart",
-        "Circles: the same search where the link was destroyed. Dashes: what it takes to tell one row from all others.",
-    )
-    return section(
-        "evidence",
-        "Is it more than chance?",
-        "<p>The rows of one side were mixed up so that nothing can be found, and searched all the same. A link counts "
-        "if it carries clearly more information than that, and enough to single out a row.</p>",
-        f'<div class="pair">{plot}<div>{table}</div></div>',
-    )
+    if writer.redact:
+        return {"table": None}
+    # Where the link itself is in doubt, the surest matches are the ones to check.
+    surest_first = state(links.evidence) == "map"
+    return {
+        "table": match_table(links, surest_first=surest_first),
+        "surest_first": surest_first,
+        "reference": links.reference,
+        "names": list(links.found),
+        "sure": SURE,
+        "longest": LONGEST,
+    }
 
 
-def certainty(writer: Writer) -> str:
+def certainty(writer: Writer) -> Values:
     """How many rows, how sure?"""
     links = writer.links
     bands = [
         [label(name), *(f"{number:,}" for number in certainty_counts(link.permutation, link.probability))]
         for name, link in links.found.items()
     ]
-    kept = np.concatenate([link.probability[link.permutation >= 0] for link in links.found.values()])
-    lines = []
-    for threshold in _THRESHOLDS:
-        inside = kept[kept >= threshold]
-        share = f"{100 * inside.mean():.1f}%" if inside.size else "–"
-        name = f"at least {100 * threshold:.0f}%" if threshold else "all"
-        lines.append([name, f"{inside.size:,}", f"{inside.sum():,.1f}", share])
-    caption = "Matches kept and expected right, by stated probability"
-    table = rows(
-        ("stated probability", "matches", "expected right", "share"), lines, caption=caption, numbers=(1, 2, 3)
-    )
-    counts = rows(("table", *BANDS), bands, caption="Rows by certainty", numbers=range(1, 6))
-    warning = ""
-    if links.evidence.verdict != "linked":
-        warning = " They suppose that the tables can be linked, which the evidence does not say."
-    return section(
-        "certainty",
-        "How many rows, and how sure?",
-        "<p>The right answer is not known here, so what follows is what the stated probabilities promise, not a "
-        f"measured hit rate.{warning} With known pairs at hand, <code>keyless.plots.calibration</code> compares the "
-        "two.</p>",
-        '<div class="pair">'
-        + writer.figure(
-            links.plot_certainty(), "Stacked bars", more=f"<details><summary>The numbers</summary>{counts}</details>"
-        )
-        + writer.figure(
-            links.plot_coverage(), "Curve", more=f"<details><summary>The numbers</summary>{table}</details>"
-        )
-        + "</div>",
-    )
+    counts = Grid("Rows by certainty", ("table", *BANDS), bands, range(1, 6))
+    plots = [writer.figure(links.plot_certainty(), "Stacked bars", grid=counts)]
+    believed = {name: link for name, link in links.found.items() if link.evidence.believed}
+    if believed:
+        kept = np.concatenate([link.probability[link.permutation >= 0] for link in believed.values()])
+        lines = []
+        for threshold in _THRESHOLDS:
+            inside = kept[kept >= threshold]
+            share = f"{100 * inside.mean():.1f}%" if inside.size else "–"
+            name = f"at least {100 * threshold:.0f}%" if threshold else "all"
+            lines.append([name, f"{inside.size:,}", f"{inside.sum():,.1f}", share])
+        heads = ("stated probability", "matches", "expected right", "share")
+        expected = Grid("Matches kept and expected right, by stated probability", heads, lines, (1, 2, 3))
+        plots.append(writer.figure(replace(links, found=believed).plot_coverage(), "Curve", grid=expected))
+    doubtful = [name for name in links.found if name not in believed]
+    return {"plots": plots, "doubtful": doubtful, "believed": bool(believed)}
 
 
-def factors(writer: Writer) -> str:
+def evidence(writer: Writer) -> Values:
+    """Is it more than chance?"""
+    links = writer.links
+    judged = {name: link.evidence for name, link in links.found.items()}
+    plain = [
+        [
+            label(name),
+            _VERDICTS[state(one)],
+            _CHANCE[state(one)] if one.null_scores else "not measured",
+            f"{100 * min(one.sharpness, 1):.0f} of 100",
+        ]
+        for name, one in judged.items()
+    ]
+    nats = [
+        [
+            label(name),
+            f"{one.score:.2f}",
+            ", ".join(f"{score:.2f}" for score in one.null_scores) or "not measured",
+            f"{one.needed:.2f}",
+            f"{one.agreement:,}",
+            f"{one.mirrored:.2f}",
+        ]
+        for name, one in judged.items()
+    ]
+    heads = ("table", "the link", "chance, each try", "needed to single out a row", "searches that agree", "mirrored")
+    rows = max(len(table.row_ids) for table in links.tables)
+    return {
+        "grid": Grid(
+            "Evidence per table", ("table", "verdict", "compared with chance", "rows that models confirm"), plain, (3,)
+        ),
+        "nats": Grid("Information per table, in nats a row", heads, nats, range(1, 6)),
+        "plot": writer.figure(
+            links.plot_evidence(),
+            "Strip chart",
+            "Circles: the same search where the link was destroyed. Dashes: what it takes to tell one row from all "
+            "others.",
+        ),
+        "rows": rows,
+        "takes": float(np.log(max(rows, 1))),
+    }
+
+
+def factors(writer: Writer) -> Values:
     """What do the tables share?"""
     links = writer.links
     plots = [
@@ -125,120 +158,19 @@ def factors(writer: Writer) -> str:
             "Scatter plot",
             "Each table places its rows without the other; lines join partners. Short lines: both see the same.",
         )
-        for name in list(links.found)[:4]
+        for name in list(links.found)[:MOST_FACTOR_PLOTS]
     ]
     if any(len(link.correlations) for link in links.found.values()):
-        plots.append(
-            writer.figure(
-                links.plot_correlations(),
-                "Stem plot",
-                "How well the factors of one table foretell those of its partner; 1 is perfectly.",
-            )
-        )
-    left = len(links.found) - 4
-    return section(
-        "factors",
-        "What do the tables share?",
-        f'<div class="pair">{"".join(plots)}</div>',
-        f'<p class="quiet">Factors of {left} more tables are not drawn.</p>' if left > 0 else "",
-    )
+        note = "How well the factors of one table foretell those of its partner; 1 is perfectly."
+        plots.append(writer.figure(links.plot_correlations(), "Stem plot", note))
+    return {"plots": plots, "more": max(0, len(links.found) - MOST_FACTOR_PLOTS)}
 
 
-def search(writer: Writer) -> str:
-    """How did the search go?"""
-    links = writer.links
-    plots = []
-    if links.history:
-        note = "Each mark is a reported step; the checks after the search measure something else."
-        # By steps: how long they took differs from run to run, and equal runs give equal pages.
-        plots.append(writer.figure(links.plot_objective(timed=False), "Line chart", note))
-    if links.starts:
-        note = "Many starts that end at the same best value are a good sign; dashes mark it."
-        plots.append(writer.figure(links.plot_starts(), "Strip chart", note))
-    status = f"<p>It ended with the status <em>{text(links.status.reason)}</em>.{_advice(links)}</p>"
-    return section(
-        "search", "How did the search go?", status, f'<div class="pair">{"".join(plots)}</div>' if plots else ""
-    )
-
-
-def _advice(links: Links) -> str:
-    return f" {text(links.status.advice)}" if links.status.advice else ""
-
-
-def matches(writer: Writer) -> str:
-    """Which row belongs to which?"""
-    links = writer.links
-    if writer.redact:
-        return section(
-            "matches", "Which row belongs to which?", "<p>The match table is left out of this page, for sharing.</p>"
-        )
-    table = match_table(links)
-    several = len(links.found) > 1
-    only = next(iter(links.found))
-    heads = [("row", f"row of {label(links.reference, longest=40)}", "")]
-    heads += [("table", "table", "")] if several else []
-    heads += [
-        ("match", "its row" if several else f"row of {label(only, longest=40)}", ""),
-        ("probability", "probability", " class=n"),
-        ("margin", "margin, nats", " class=n"),
-        ("other", "second best", ""),
-        ("likely", "its probability", " class=n"),
-    ]
-    head = "".join(
-        f'<th scope="col" data-key="{key}"{css}><button type="button"><span>{name}</span></button></th>'
-        for key, name, css in heads
-    )
-    choice = ""
-    if several:
-        names = "".join(
-            f'<option value="{k}">{text(one_line(name, longest=40))}</option>' for k, name in enumerate(links.found)
-        )
-        choice = f'<label>Table<select id="match-table"><option value="-1">all</option>{names}</select></label>'
-    notes = ["Margin: how much likelier the match is than the best alternative of its row, in nats."]
-    if table.kept < table.total:
-        notes.append(
-            f"Of {table.total:,} matches, the {table.kept:,} least sure are here; all are in the result itself "
-            "(<code>links.matches</code>)."
-        )
-    notes.append(f"Labels are cut after {LONGEST} characters.")
-    options = "".join(
-        f'<option value="{value}">{name}</option>'
-        for value, name in (
-            ("all", "all"),
-            ("sure", "90% or surer"),
-            ("doubtful", "less than 90%"),
-            ("guess", "less than 50%"),
-            ("alone", "no partner"),
-        )
-    )
-    return section(
-        "matches",
-        "Which row belongs to which?",
-        f"""<div id="match-panel">
-<div class="tools" hidden>
-<label>Search ids<input id="match-search" type="search" autocomplete="off" spellcheck="false"></label>
-{choice}<label>Certainty<select id="match-certainty">{options}</select></label></div>
-<div class="scroll" tabindex="0" role="region" aria-label="Matches"><table>
-<caption class="hidden">Matches with their second best; the buttons in the head sort</caption>
-<thead><tr>{head}</tr></thead>
-<tbody id="match-rows">
-{table.first}
-</tbody></table></div>
-<div class="pages"><button id="match-previous" type="button" hidden>Previous</button>
-<button id="match-next" type="button" hidden>Next</button>
-<output id="match-count" aria-live="polite">The first of {table.kept:,} matches; with scripts, all can be searched.
-</output></div>
-</div>
-<script type="application/octet-stream" id="store">{table.store}</script>""",
-        f'<p class="quiet">{" ".join(notes)}</p>',
-    )
-
-
-def filled(writer: Writer) -> str:
+def filled(writer: Writer) -> Values:
     """What was filled in?"""
     links = writer.links
     if all(table.block.mask.all() for table in links.tables):
-        return section("filled", "What was filled in?", "<p>Nothing: no entry is missing in the columns used.</p>")
+        return {"total": 0}
     sample = fill_sample(links)
     columns = filled_columns(links, sample)
     lines = [
@@ -251,21 +183,9 @@ def filled(writer: Writer) -> str:
         ]
         for one in columns[:MOST_COLUMNS]
     ]
-    table = rows(
-        ("column", "table", "missing", "share", "expected R²"),
-        lines,
-        caption="Columns with missing entries",
-        numbers=(2, 3, 4),
-    )
-    notes = ["Expected R²: share of the variance of the missing entries that the filled ones should explain."]
-    if len(columns) > MOST_COLUMNS:
-        notes.append(f"The first {MOST_COLUMNS} of {len(columns):,} columns are listed.")
-    if len(links.tables[0].row_ids) > MOST_ROWS:
-        notes.append(f"Computed on {MOST_ROWS:,} rows drawn at random.")
-    total = sum(one.missing for one in columns)
-    shown = ""
+    heads = ("column", "table", "missing", "share", "expected R²")
+    some = None
     if not writer.redact:
-        entries = filled_entries(links, sample)
         body = [
             [
                 label(one.reference_id),
@@ -274,93 +194,91 @@ def filled(writer: Writer) -> str:
                 label(one.value if one.error is None else f"{float(one.value):,.4g}"),
                 "" if one.error is None else f"± {one.error:,.2g}",
             ]
-            for one in entries
+            for one in filled_entries(links, sample)
         ]
-        heads = (f"row of {label(links.reference, longest=40)}", "table", "column", "filled with", "standard error")
-        listed = rows(heads, body, caption="Some filled entries", numbers=(3, 4))
-        shown = f"<details><summary>{len(entries)} of the {total:,} entries</summary>{listed}</details>"
-    whence = "the joint model of all tables."
-    if not links.model.shared:
-        whence = "each table's own columns alone, for the link is not to be trusted."
-    return section(
-        "filled",
-        "What was filled in?",
-        f"<p>{total:,} missing entries in {len(columns):,} columns were filled from {whence}</p>",
-        f"<details{' open' if len(columns) <= 12 else ''}><summary>Column by column</summary>{table}</details>",
-        shown,
-        f'<p class="quiet">{" ".join(notes)}</p>',
-    )
+        named = ("reference row", "table", "column", "filled with", "standard error")
+        some = Grid("Some filled entries", named, body, (3, 4))
+    return {
+        "total": sum(one.missing for one in columns),
+        "columns": len(columns),
+        "listed": MOST_COLUMNS,
+        "open": len(columns) <= FEW_COLUMNS,
+        "shared": links.model.shared,
+        "sampled": MOST_ROWS if len(links.tables[0].row_ids) > MOST_ROWS else 0,
+        "grid": Grid("Columns with missing entries", heads, lines, (2, 3, 4)),
+        "some": some,
+    }
 
 
-def left_out(writer: Writer) -> str:
+def lost_columns(writer: Writer) -> list[tuple[str, str, str]]:
+    """Return the columns that could have told something and are not used: column, table and why.
+
+    A column of ids is none of them: it names the rows. A reason can quote an entry, so a page for sharing has none.
+
+    Args:
+        writer: of the page.
+    """
+    return [
+        (str(use.name), table.name, "" if writer.redact else use.reason)
+        for table in writer.links.tables
+        for use in table.uses
+        if not use.columns and use.kind != "id"
+    ]
+
+
+def left_out(writer: Writer) -> Values:
     """What was left out, and why?"""
     links = writer.links
     unused: list[list[str]] = []
     used: list[list[str]] = []
-    notes: list[str] = []
     why = () if writer.redact else ("why",)
     for table in links.tables:
         scales = links.choices.get("scales", {}).get(table.name, {})
         for use in table.uses:
             # A reason can quote an entry.
-            reason = [] if writer.redact else [text(one_line(use.reason))]
+            reason = [] if writer.redact else [one_line(use.reason)]
             if use.columns:
                 kinds = sorted({str(scales[name]) for name in use.columns if name in scales})
-                used.append([label(use.name), label(table.name), text(use.kind), text(", ".join(kinds)), *reason])
+                used.append([label(use.name), label(table.name), use.kind, ", ".join(kinds), *reason])
             else:
-                unused.append([label(use.name), label(table.name), text(use.kind), *reason])
-        notes += (
-            []
-            if writer.redact
-            else [f"<li>{label(table.name)}: {label(note, longest=400)}</li>" for note in table.notes]
-        )
-    alone = []
-    for name, link in links.found.items():
-        without, size = (
-            int((link.permutation < 0).sum()),
-            next(t for t in links.tables if t.name == name).block.shape[0],
-        )
-        spare = size - int((link.permutation >= 0).sum())
-        if without or spare:
-            alone.append(
-                f"<li>{without:,} rows of {label(links.reference)} have no partner in {label(name)}; {spare:,} rows of "
-                f"{label(name)} are in no match.</li>"
-            )
-    columns = (
-        rows(("column", "table", "counts as", *why), unused[:MOST_COLUMNS], caption="Columns left out")
-        if unused
-        else ""
-    )
-    kept = rows(("column", "table", "counts as", "scale", *why), used[:MOST_COLUMNS], caption="Columns used")
-    more = f" The first {MOST_COLUMNS} are listed." if len(unused) > MOST_COLUMNS or len(used) > MOST_COLUMNS else ""
-    left = "1 column was" if len(unused) == 1 else f"{len(unused) or 'No'} columns were"
-    return section(
-        "left-out",
-        "What was left out, and why?",
-        f"<p>{left} left out; {len(used):,} were used.{more}</p>",
-        columns,
-        f"<ul>{''.join(alone + notes)}</ul>" if alone or notes else "<p>Every row is in a match.</p>",
-        f"<details><summary>The columns used</summary>{kept}</details>",
-    )
+                unused.append([label(use.name), label(table.name), use.kind, *reason])
+    spare = []
+    for table in links.tables[1:]:
+        permutation = links.found[table.name].permutation
+        matched = int((permutation >= 0).sum())
+        spare.append((table.name, len(permutation) - matched, table.block.shape[0] - matched))
+    return {
+        "unused": len(unused),
+        "used": len(used),
+        "listed": MOST_COLUMNS,
+        "unused_grid": Grid("Columns left out", ("column", "table", "counts as", *why), unused[:MOST_COLUMNS]),
+        "used_grid": Grid("Columns used", ("column", "table", "counts as", "scale", *why), used[:MOST_COLUMNS]),
+        "reference": links.reference,
+        "spare": [one for one in spare if one[1] or one[2]],
+        "notes": [] if writer.redact else [(table.name, note) for table in links.tables for note in table.notes],
+    }
 
 
-def reproduce(writer: Writer) -> str:
+def reproduce(writer: Writer) -> Values:
     """How can this be repeated?"""
-    links = writer.links
     # Paths and texts on a command line can tell more than names.
     code = _python_call(writer) if writer.command is None or writer.redact else f"{writer.command}\n"
-    lines = [[text(key), text(value)] for key, value in _plain_choices(links.choices, redact=writer.redact)]
-    chosen = rows(("setting", "value"), lines, caption="What was set and chosen") if lines else ""
-    return section(
-        "reproduce",
-        "How to repeat this run",
-        "<p>The same tables in the same order, the same options and the same version give the same answer. A saved "
-        "result (<code>keyless.load</code>) gives this page again.</p>",
-        f'<pre tabindex="0" dir="ltr"><code>{text(code)}</code></pre>',
-        f"<details><summary>What was set, and what was chosen from the data</summary>{chosen}</details>"
-        if chosen
-        else "",
-    )
+    return {"code": code, "status": writer.links.status}
+
+
+def developers(writer: Writer) -> Values:
+    """How did the search go?"""
+    links = writer.links
+    plots = []
+    if links.history:
+        note = "Each mark is a reported step; the checks after the search measure something else."
+        plots.append(writer.figure(links.plot_objective(timed=False), "Line chart", note))
+    if links.starts:
+        note = "Many starts that end at the same best value are a good sign; dashes mark it."
+        plots.append(writer.figure(links.plot_starts(), "Strip chart", note))
+    lines = [[key, value] for key, value in _plain_choices(links.choices, redact=writer.redact)]
+    lines.append(["status", one_line(links.status.reason)])
+    return {"plots": plots, "grid": Grid("What was set and chosen", ("setting", "value"), lines)}
 
 
 def _python_call(writer: Writer) -> str:
@@ -399,14 +317,14 @@ def _plain_choices(choices: Mapping[str, Any], *, redact: bool) -> Iterator[tupl
         yield one_line(key).replace("_", " "), one_line(value, longest=400)
 
 
-SECTIONS: tuple[tuple[str, str, Callable[[Writer], str]], ...] = (
-    ("evidence", "Evidence", evidence),
-    ("certainty", "Certainty", certainty),
-    ("matches", "Matches", matches),
-    ("factors", "Shared factors", factors),
-    ("filled", "Filled in", filled),
-    ("search", "Search", search),
-    ("left-out", "Left out", left_out),
-    ("reproduce", "Repeat", reproduce),
+SECTIONS: tuple[tuple[str, str, str, Callable[[Writer], Values]], ...] = (
+    ("matches", "Matches", "Which row belongs to which?", matches),
+    ("certainty", "Certainty", "How many rows, and how sure?", certainty),
+    ("evidence", "Evidence", "Is it more than chance?", evidence),
+    ("factors", "Shared factors", "What do the tables share?", factors),
+    ("filled", "Filled in", "What was filled in?", filled),
+    ("left-out", "Left out", "What was left out, and why?", left_out),
+    ("reproduce", "Repeat", "How to repeat this run", reproduce),
+    ("developers", "Developers", "For developers", developers),
 )
-"""Anchor, short name and maker of each section, in order."""
+"""Anchor and template, short name, heading and maker of each section, in order."""
