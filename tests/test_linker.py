@@ -279,6 +279,16 @@ def test_known_pairs_are_kept_even_where_the_data_say_otherwise(data, route):
     assert links.coupling("table1")[0, truth[0]] == 0
 
 
+def test_known_pairs_are_kept_where_nothing_can_be_linked():
+    rng = np.random.default_rng(11)
+    tables = {"a": rng.normal(size=(40, 5)), "b": rng.normal(size=(35, 4))}
+    links = keyless.link(tables, known_pairs=[(3, 30), (17, 2)], random_state=0)
+    assert links.evidence.verdict != "linked"
+    assert links.permutations["b"][[3, 17]].tolist() == [30, 2]
+    np.testing.assert_array_equal(links.found["b"].probability[[3, 17]], 1.0)
+    np.testing.assert_array_equal(links.found["b"].alone[[3, 17]], 0.0)
+
+
 @pytest.mark.parametrize("route", ROUTES)
 def test_forbidden_pairs_are_never_made(data, route):
     truth = data.truth["table1"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from keyless.pairs.limits import Limits
-from keyless.pairs.stated import LEAST_TOLD, stated
+from keyless.pairs.stated import LEAST_TOLD, stated, with_known_pairs
 
 
 def drawn(seed, rows=6, columns=7):
@@ -64,3 +64,21 @@ def test_without_any_belief_a_row_is_a_guess():
     # Nobody may be the partner of the last row; of the others one in ten is taken to have none, as before any look.
     np.testing.assert_allclose(found.alone, [0.1] * 7 + [1.0])
     assert not found.coupling[~allowed].any()
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("belief", [0.0, 0.4, 1.0])
+def test_known_pairs_are_certain_whatever_the_map(belief, listed):
+    _, coupling, _ = drawn(5, rows=5, columns=6)
+    limits = Limits((5, 6), known=np.array([[1, 4], [3, 0]]))
+    coupling = np.where(limits.mask(), coupling, 0.0)
+    # A search that took row 0 for the partner of the known column 4, and left row 3 alone.
+    permutation = np.array([4, -1, 2, -1, 5])
+    matches, pairs = with_known_pairs(permutation, sparse.csr_array(coupling) if listed else coupling, limits)
+    assert matches.tolist() == [-1, 4, 2, 0, 5]
+    found = stated(matches, pairs, limits=limits, belief=belief)
+    dense = found.coupling.toarray() if listed else found.coupling
+    for row, column in limits.known:
+        assert found.probability[row] == dense[row, column] == 1.0
+        assert found.alone[row] == 0.0
+        assert dense[row].sum() == dense[:, column].sum() == 1.0

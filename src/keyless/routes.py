@@ -14,7 +14,7 @@ from keyless.evidence import Evidence
 from keyless.model.factor_model import FactorModel
 from keyless.model.scales import Scale
 from keyless.pairs.limits import Limits
-from keyless.pairs.stated import Stated, stated
+from keyless.pairs.stated import Stated, stated, with_known_pairs
 
 __all__ = ["Found", "Route", "canonical_correlations"]
 
@@ -41,6 +41,11 @@ class Found:
     evidence: Evidence
     limits: Limits
     answer: FloatArray | None = None
+
+    @classmethod
+    def of(cls, permutation: IntArray, coupling: Any, **rest: Any) -> Found:
+        """Return what was found, known pairs among the matches whatever the route made of them."""
+        return cls(*with_known_pairs(permutation, coupling, rest["limits"]), **rest)
 
     @cached_property
     def stated(self) -> Stated:

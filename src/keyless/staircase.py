@@ -396,7 +396,9 @@ class Staircase:
             free = (joint.log_ratios[number - 1] > FORBIDDEN).any(axis=1)
             probability = np.where(free, calibration(stated), stated)
             correlations = self.correlations(joint.model, number, permutation)
-            found.append(Found(permutation, coupling, correlations, evidence, self.limits_with(number), probability))
+            limits = self.limits_with(number)
+            rest = {"correlations": correlations, "evidence": evidence, "limits": limits, "answer": probability}
+            found.append(Found.of(permutation, coupling, **rest))
             self.matched(found[-1])
         starts = tuple({"route": "joint", "pair": s.pair, "start": s.name, "score": s.score} for s in joint.starts)
         return Route("joint", found, joint.model, joint.status, starts, self.scales)
@@ -424,7 +426,8 @@ class Staircase:
             # Of few rows all pairs are given, whichever way they were found.
             coupling = matched.coupling if self.large else matched.coupling.toarray()
             correlations = canonical_correlations(*test.latents, rank=link.model.rank)
-            found.append(Found(matched.permutation, coupling, correlations, evidence, self.limits_with(number)))
+            rest = {"correlations": correlations, "evidence": evidence, "limits": self.limits_with(number)}
+            found.append(Found.of(matched.permutation, coupling, **rest))
             self.matched(found[-1])
         starts = tuple(
             {"route": "landmarks", "pair": (0, number), "start": f"{start}, {landmarks}", "score": share}
@@ -460,7 +463,8 @@ class Staircase:
             coupling = pair.pairs
             if isinstance(coupling, sparse.csr_array) and not self.large:
                 coupling = coupling.toarray()
-            found.append(Found(pair.permutation, coupling, pair.correlations, evidence, limits))
+            rest = {"correlations": pair.correlations, "evidence": evidence, "limits": limits}
+            found.append(Found.of(pair.permutation, coupling, **rest))
             self.matched(found[-1])
             starts += [{"route": "pairs", "pair": (0, number), "start": s.name, "score": s.score} for s in pair.starts]
         model = self.model_of([pair.permutation for pair in pairs])

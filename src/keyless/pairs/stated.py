@@ -14,7 +14,7 @@ from scipy import sparse
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, pair_places
 
-__all__ = ["LEAST_TOLD", "Stated", "stated"]
+__all__ = ["LEAST_TOLD", "Stated", "stated", "with_known_pairs"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -74,6 +74,8 @@ def stated(
         pairs = _rows_times(pairs, rest)
         alone = np.where(matched, alone * rest, answer)
         pairs = _with_own(pairs, rows, permutation[rows], answer[rows])
+    told = np.zeros(len(permutation), dtype=bool)
+    told[limits.known[:, 0]] = True
     if belief < 1.0:
         nobody = 1.0 - FIRST_SHARE * min(pairs.shape) / pairs.shape[0]
         # Without any row to choose from there is no partner, map or not.
@@ -81,11 +83,40 @@ def stated(
         guess = np.where(anybody, (1.0 - belief) * (1.0 - nobody) / np.maximum(limits.choices, 1), 0.0)
         pairs = _mixed(pairs, belief, guess, limits)
         alone = np.where(anybody, belief * alone + (1.0 - belief) * nobody, 1.0)
+    if told.any():
+        # What the caller knows is in no doubt, map or not.
+        pairs = with_known_pairs(permutation, pairs, limits)[1]
+        alone = np.where(told, 0.0, alone)
     own[rows] = np.asarray(pairs[rows, permutation[rows]]).ravel()
     probability = np.clip(np.where(matched, own, alone), 0.0, 1.0)
     second = np.maximum(_best_other(pairs, permutation), np.where(matched, alone, 0.0))
     margin = np.log(np.maximum(probability, LEAST_TOLD)) - np.log(np.clip(second, LEAST_TOLD, 1.0))
     return Stated(pairs, np.clip(alone, 0.0, 1.0), probability, margin)
+
+
+def with_known_pairs(permutation: IntArray, coupling: Any, limits: Limits) -> tuple[IntArray, Any]:
+    """Return matches and probabilities of pairs in which known pairs are certain.
+
+    Args:
+        permutation: the row that belongs to each reference row, −1 for none.
+        coupling: probabilities of pairs, dense or sparse.
+        limits: with the known pairs.
+    """
+    if not len(limits.known):
+        return permutation, coupling
+    rows, columns = limits.known.T
+    found = np.where(np.isin(permutation, columns), -1, permutation)
+    found[rows] = columns
+    free = [np.ones(size) for size in limits.shape]
+    free[0][rows], free[1][columns] = 0.0, 0.0
+    if not isinstance(coupling, sparse.csr_array):
+        pairs = coupling * free[0][:, None] * free[1]
+        pairs[rows, columns] = 1.0
+        return found, pairs
+    rest = sparse.csr_array(sparse.diags_array(free[0]) @ coupling @ sparse.diags_array(free[1]))
+    rest.eliminate_zeros()
+    known = sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=limits.shape)
+    return found, sparse.csr_array(rest + known)
 
 
 def _rows_times(pairs: Any, factor: FloatArray) -> Any:
