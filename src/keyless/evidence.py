@@ -102,6 +102,11 @@ class Evidence:
         return self.verdict == "linked" or self.doubt == "rows"
 
     @property
+    def ambiguous(self) -> bool:
+        """Whether a mirror image of the correspondence is nearly as good as itself."""
+        return self.mirrored >= _MIRRORED
+
+    @property
     def excess(self) -> float:
         """Score above the mean of the nulls, in nats per row; the whole score where there are none."""
         return self.score - (float(np.mean(self.null_scores)) if self.null_scores else 0.0)
@@ -157,7 +162,7 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
         # Of many rows only those farthest out are turned, whatever their groups.
         allowed = None if sparse.issparse(link.pairs) else limits.mask()
         evidence = replace(evidence, mirrored=_mirrored(scores[0], scores[1], link.permutation, allowed))
-    believed = clear and evidence.mirrored < _MIRRORED
+    believed = clear and not evidence.ambiguous
     # Most matches must be right by their own probabilities, and the first choice of maps that have not seen them.
     sharp = min(evidence.sharpness, float(link.probability[rows].mean())) > 0.5
     return _judged(evidence, believed=believed, sharp=sharp, clear=first.clear)
@@ -294,6 +299,6 @@ def _verdict(evidence: Evidence, *, settled: bool) -> Evidence:
     clear = 3 * float(nulls.std() + 0.05 * nulls.mean() + 0.1)
     if evidence.excess <= clear:
         return replace(evidence, verdict="unlinkable", belief=0.0)
-    believed = settled and evidence.mirrored < _MIRRORED
+    believed = settled and not evidence.ambiguous
     sharp = evidence.sharpness > 0.5 and evidence.score > evidence.needed
     return _judged(evidence, believed=believed, sharp=sharp, clear=clear)

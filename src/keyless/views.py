@@ -70,6 +70,9 @@ def headline(reference: str, found: Mapping[str, Any]) -> Sentence:
     if verdict == "uncertain":
         others = _listed(len(names))
         belong = "belongs" if len(names) == 1 else "belong"
+        if all(link.evidence.believed for link in found.values()):
+            words = f"How {others} {belong} to {{}} is known, but many rows are too alike to be told apart."
+            return Sentence(words, (*names, reference))
         return Sentence(f"It is uncertain whether {others} {belong} to {{}}.", (*names, reference))
     matched = sum(int((link.permutation >= 0).sum()) for link in found.values())
     right = sum(float(np.nansum(link.probability[link.permutation >= 0])) for link in found.values())

@@ -30,9 +30,6 @@ _MEANING = {
     "unlinkable": "no clearer than chance; these tables cannot be linked by what they hold",
 }
 
-_MIRRORED = 0.85
-"""Share of its information from which a mirror image is named as the reason of the doubt; as in the verdict."""
-
 _AMBIGUOUS = "how the tables belong together is known, but many rows are too alike to be told apart"
 """What `uncertain` means where the map is believed."""
 
@@ -86,7 +83,7 @@ def _next_steps(links: Links, name: str) -> list[str]:
     evidence, candidates = found.evidence, found.coupling.shape[1]
     left = max(candidates * math.exp(-max(evidence.score - max(evidence.null_scores, default=0.0), 0.0)), 1.0)
     told = f"Beyond chance, the numbers leave about {left:,.0f} of {candidates:,} candidates for a row"
-    if evidence.mirrored > _MIRRORED:
+    if evidence.ambiguous:
         told = "A mirror image of this answer fits nearly as well"
     return [
         f"{told}. What would help:",

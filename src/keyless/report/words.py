@@ -37,9 +37,6 @@ SURE = 0.9
 FIRST_CHECKS = 10
 """Matches to check by hand where the link itself is in doubt. If it is wrong, nearly all of them are wrong."""
 
-MIRRORED = 0.85
-"""Share of its information from which a mirror image is named as the reason of the doubt; as in the verdict."""
-
 State = Literal["linked", "rows", "map", "unlinkable"]
 """The verdict, where `uncertain` is one of two things: `rows` are ambiguous, or the `map` between the tables is in
 doubt."""
@@ -292,7 +289,7 @@ def missing(link: TableLink) -> str:
         link: what was found for the table, where it is in doubt whether there is a link.
     """
     evidence, candidates = link.evidence, link.coupling.shape[1]
-    if evidence.mirrored > MIRRORED:
+    if evidence.ambiguous:
         return "A mirror image of this answer fits nearly as well, and nothing in the columns tells the two apart. "
     beyond = max(evidence.score - max(evidence.null_scores, default=0.0), 0.0)
     left = round(max(candidates * math.exp(-beyond), 1.0))
