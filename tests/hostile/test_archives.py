@@ -288,7 +288,6 @@ def test_the_pages_of_equal_runs_are_equal_however_long_they_took(tmp_path):
     links.save(tmp_path / "links")
     pages = {render(links), render(slower), render(keyless.load(tmp_path / "links"))}
     assert len(pages) == 1
-    assert "77" not in pages.pop().split('id="search"')[1][:3_000]
 
 
 def test_seeded_changes_are_the_same_each_time(saved):

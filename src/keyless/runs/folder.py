@@ -35,8 +35,8 @@ RECORD = "run.json"
 """The file that says what a run is and which files belong to it."""
 
 _WRITTEN = re.compile(
-    r"run\.json|config\.toml|links\.keyless|report\.html|(matches|joined)\.(csv|parquet|xlsx)"
-    r"|completed|completed/[^/]+\.(csv|parquet|xlsx)"
+    r"run\.json|config\.toml|links\.keyless|report\.html|(matches|joined)\.(csv|tsv|parquet|xlsx)"
+    r"|completed|completed/[^/]+\.(csv|tsv|parquet|xlsx)"
 )
 """Files that a run can have. No others are ever replaced, whatever a `run.json` says."""
 

@@ -407,7 +407,7 @@ def _unpack_series(column: Any, how: Mapping[str, Any]) -> Any:
         )
         return pd.Series(pd.Categorical.from_codes(column.to_numpy(), categories=labels, ordered=how["ordered"]))
     dtype: Any = pd.ArrowDtype(column.type) if how["type"] == "arrow" else pd.api.types.pandas_dtype(how["type"])
-    if dtype.kind in "VSU":
+    if isinstance(dtype, np.dtype) and dtype.kind in "VSU":
         raise ValueError("a column of a frame must be of a type that frames have")
     if hasattr(dtype, "__from_arrow__"):
         return pd.Series(dtype.__from_arrow__(column))
