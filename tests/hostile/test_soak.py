@@ -25,7 +25,7 @@ def memory():
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 def test_nothing_grows_over_two_hundred_links(tmp_path):
     tables = make_shuffled_tables(14, (5, 4), rank=2, random_state=0).tables
