@@ -63,17 +63,23 @@ def digits(rows: int = 600) -> tuple[Any, Any]:
     return data[:, white], data[:, ~white]
 
 
-def patches(stride: int = 16) -> tuple[Any, Any]:
-    """Return 8 × 8 patches of scikit-learn's two photographs, red channel and blue channel."""
-    found: list[list[Any]] = [[], []]
-    for image in datasets.load_sample_images().images:
+def squares(stride: int) -> tuple[Any, Any, Any]:
+    """Return 8 × 8 patches of scikit-learn's two photographs, red channel and blue channel, and where each lies."""
+    found: list[list[Any]] = [[], [], []]
+    for number, image in enumerate(datasets.load_sample_images().images):
         height, width = image.shape[:2]
         for top in range(0, height - 7, stride):
             for left in range(0, width - 7, stride):
                 patch = image[top : top + 8, left : left + 8].astype(float)
                 found[0].append(patch[:, :, 0].ravel())
                 found[1].append(patch[:, :, 2].ravel())
-    first, second = (np.array(part) for part in found)
+                found[2].append((number, top, left))
+    return np.array(found[0]), np.array(found[1]), np.array(found[2])
+
+
+def patches(stride: int = 16) -> tuple[Any, Any]:
+    """Return those patches of the photographs that are not smooth."""
+    first, second, _ = squares(stride)
     textured = first.std(axis=1) > np.median(first.std(axis=1))
     return first[textured], second[textured]
 
@@ -148,18 +154,9 @@ def gaps() -> list[dict[str, Any]]:
 
 
 def tiles(stride: int = 6, size: int = 24) -> tuple[Any, Any, Any]:
-    """Return patches of scikit-learn's two photographs, red and blue channel, and the tile that each lies in."""
-    found: list[list[Any]] = [[], []]
-    labels = []
-    for number, image in enumerate(datasets.load_sample_images().images):
-        height, width = image.shape[:2]
-        for top in range(0, height - 7, stride):
-            for left in range(0, width - 7, stride):
-                patch = image[top : top + 8, left : left + 8].astype(float)
-                found[0].append(patch[:, :, 0].ravel())
-                found[1].append(patch[:, :, 2].ravel())
-                labels.append(f"{number}-{top // size}-{left // size}")
-    return np.array(found[0]), np.array(found[1]), np.unique(labels, return_inverse=True)[1]
+    """Return patches of the photographs, and the number of the tile that each lies in."""
+    first, second, places = squares(stride)
+    return first, second, np.unique(places // (1, size, size), axis=0, return_inverse=True)[1].ravel()
 
 
 def teams(rows: int = 33_000, groups: int = 1_800) -> tuple[Any, Any, Any]:

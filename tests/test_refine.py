@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from keyless.engine.refine import Matching, Refinement, identification, refined
+from keyless.engine.refine import Matching, Refinement, identification
 from keyless.maps.canonical import CanonicalModel, Coupled, CrossFit, cross_fit
 from keyless.model.factors import whitened
 from keyless.pairs.limits import Limits
@@ -157,7 +157,7 @@ def check_matching(found, truth, common):
 @pytest.mark.parametrize(("sizes", "common"), [((150, 150), 150), ((160, 130), 100), ((110, 170), 90)])
 def test_a_known_matching_is_found_again_and_rows_without_partner_are_left_alone(rng, sizes, common):
     left, right, truth, coupling = two_tables(rng, sizes, common)
-    found = refined(left, right, spoilt(rng, coupling))
+    found = Refinement(left, right, limits=Limits(sizes)).run(spoilt(rng, coupling), rounds=25)
     check_matching(found, truth, common)
     np.testing.assert_allclose(found.identification, identification(found.ratios, found.coupling))
     assert 1 <= found.rounds <= 25
@@ -180,7 +180,7 @@ def test_pairs_that_must_not_be_are_not_matched(rng):
     forbidden = np.stack([matched[:10], truth[matched[:10]]], axis=1)
     known = np.stack([matched[10:13], truth[matched[10:13]]], axis=1)
     limits = Limits((120, 120), known=known, forbidden=forbidden)
-    found = refined(left, right, coupling, limits=limits)
+    found = Refinement(left, right, limits=limits).run(coupling, rounds=25)
     np.testing.assert_array_equal(np.isneginf(found.ratios), ~limits.mask())
     np.testing.assert_array_equal(found.coupling[~limits.mask()], 0.0)
     rest = matched[10:]

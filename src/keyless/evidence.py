@@ -106,6 +106,15 @@ class Evidence:
         """Whether a mirror image of the correspondence is nearly as good as itself."""
         return self.mirrored >= _MIRRORED
 
+    def candidates_left(self, candidates: int) -> float:
+        """Return how many of a row's candidates are left by what the matches carry beyond the highest null; 1 or more.
+
+        Args:
+            candidates: how many rows there are to choose from.
+        """
+        beyond = max(self.score - max(self.null_scores, default=0.0), 0.0)
+        return max(candidates * math.exp(-beyond), 1.0)
+
     @property
     def excess(self) -> float:
         """Score above the mean of the nulls, in nats per row; the whole score where there are none."""

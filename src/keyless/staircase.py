@@ -108,6 +108,17 @@ class Staircase:
         return {} if self.large else start_couplings(self.given, self.constraints, self.settings.shared)
 
     @cached_property
+    def shared(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """Columns that two tables have in common, by the numbers of the tables."""
+        return shared_pairs(self.given, self.settings.shared)
+
+    @cached_property
+    def limits_of_tables(self) -> list[Limits]:
+        """Which rows of the reference and of each other table may be matched."""
+        sizes = [t.block.shape[0] for t in self.tables]
+        return [Limits.of_tables(self.limits, number, sizes) for number in range(1, len(sizes))]
+
+    @cached_property
     def scored(self) -> list[tuple[FloatArray, tuple[Scale, ...]]]:
         """Every table on its scales, and the scales."""
         return [
@@ -312,7 +323,7 @@ class Staircase:
 
     def sides(self, number: int) -> tuple[Side, Side]:
         """Return the reference and another table as the engine sees them, columns that both have first."""
-        shared = shared_pairs(self.given, self.settings.shared).get((0, number), [])
+        shared = self.shared.get((0, number), [])
         return self.side(0, [left for left, _ in shared]), self.side(number, [right for _, right in shared])
 
     def side(self, number: int, leading: Sequence[int]) -> Side:
@@ -356,7 +367,7 @@ class Staircase:
 
     def limits_with(self, number: int) -> Limits:
         """Return which rows of the reference and of a table may be matched."""
-        return Limits.of_tables(self.limits, number, [t.block.shape[0] for t in self.tables])
+        return self.limits_of_tables[number - 1]
 
     def from_joint(self, joint: JointLink) -> Route:
         """Judge and calibrate what the joint model found."""
@@ -413,7 +424,7 @@ class Staircase:
                 rank=self.settings.rank,
                 strangers=self.settings.strangers,
                 constraints=self.limits,
-                shared=shared_pairs(self.given, self.settings.shared),
+                shared=self.shared,
                 null_searches=self.repeats,
                 seed=self.seed,
                 callback=self.report,
@@ -458,7 +469,7 @@ class Staircase:
         for number, pair in enumerate(pairs, start=1):
             limits = self.limits_with(number)
             # Columns that both tables have tell a correspondence from its mirror images, as known pairs do.
-            told = bool(self.constraints.known) or (0, number) in shared_pairs(self.given, self.settings.shared)
+            told = bool(self.constraints.known) or (0, number) in self.shared
             evidence = judge_pair(pair, limits=limits, known=told)
             coupling = pair.pairs
             if isinstance(coupling, sparse.csr_array) and not self.large:

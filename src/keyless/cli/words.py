@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 from keyless.cli.app import DONE, NOT_LINKED, write_out
@@ -81,7 +80,7 @@ def _next_steps(links: Links, name: str) -> list[str]:
     """Return what would help where it is in doubt whether there is a link at all."""
     found = links.found[name]
     evidence, candidates = found.evidence, found.coupling.shape[1]
-    left = max(candidates * math.exp(-max(evidence.score - max(evidence.null_scores, default=0.0), 0.0)), 1.0)
+    left = evidence.candidates_left(candidates)
     told = f"Beyond chance, the numbers leave about {left:,.0f} of {candidates:,} candidates for a row"
     if evidence.ambiguous:
         told = "A mirror image of this answer fits nearly as well"

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize_scalar
 
+from keyless.engine.side import sums_of_groups
 from keyless.maps.canonical import Coupled, CrossFit, cross_fit
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
@@ -71,8 +72,10 @@ def exchanged(limits: Limits) -> Limits:
     if limits.groups is None:
         raise ValueError("limits: must have groups.")
     shared = shared_groups(limits)
-    sizes = [np.searchsorted(np.sort(labels), shared, side="right") for labels in limits.groups]
-    sizes = [size - np.searchsorted(np.sort(labels), shared) for size, labels in zip(sizes, limits.groups, strict=True)]
+    sizes = [
+        np.bincount(np.searchsorted(shared, labels[np.isin(labels, shared)]), minlength=len(shared))
+        for labels in limits.groups
+    ]
     order = np.lexsort((shared, *sizes))
     partner = dict(zip(shared[order].tolist(), shared[np.roll(order, 1)].tolist(), strict=True))
     nobody = int(max(labels.max() for labels in limits.groups)) + 1
@@ -115,6 +118,5 @@ def _means(scores: FloatArray, labels: IntArray, shared: IntArray) -> FloatArray
     """Return the sum of each group's rows, over the root of how many they are."""
     rows = np.flatnonzero(np.isin(labels, shared))
     place = np.searchsorted(shared, labels[rows])
-    members = sparse.csr_array((np.ones(len(rows)), (place, rows)), shape=(len(shared), len(labels)))
     count = np.bincount(place, minlength=len(shared))
-    return np.asarray(members @ scores / np.sqrt(count)[:, None])
+    return sums_of_groups(scores[rows], place, len(shared)) / np.sqrt(count)[:, None]

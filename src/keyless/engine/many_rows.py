@@ -19,7 +19,7 @@ from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.forms import Form
 from keyless.engine.groups import FEWEST_GROUPS, exchanged, group_map, shared_groups, sharpened_by
 from keyless.engine.listed import ListedRows, listed_sharpness, mutual_first_choices
-from keyless.engine.pair import STATED, PairLink, holds_the_same_rows, matched, status_at
+from keyless.engine.pair import PairLink, holds_the_same_rows, likely_matches, matched, status_at
 from keyless.engine.search import Search, Start, outermost
 from keyless.engine.side import Side
 from keyless.maps.canonical import CrossFit
@@ -133,13 +133,10 @@ def link_many_rows(
                 callback=callback,
             )
             compared = tuple(halves)
-    rows = np.arange(len(permutation))
-    stated = np.asarray(chances.pairs[rows, np.maximum(permutation, 0)]).ravel()
-    probability = np.where(permutation >= 0, stated, chances.alone())
     back = [np.argsort(side.order) for side in (left, right)]
     return PairLink(
         permutation=np.append(right.order, -1)[permutation][back[0]],
-        probability=np.clip(probability, 0.0, 1.0)[back[0]],
+        probability=chances.answers(permutation)[back[0]],
         pairs=sparse.csr_array(chances.pairs[back[0]][:, back[1]]),
         ratios=sparse.csr_array(ratios[back[0]][:, back[1]]),
         every_row=everybody,
@@ -186,9 +183,7 @@ def _matched(ratios: sparse.csr_array, common: float | None, *, by_groups: bool)
     permutation = best_matching(gains).permutation
     if everybody or (common is None and holds_the_same_rows(chances)):
         return permutation, chances
-    rows = np.arange(len(permutation))
-    stated = np.asarray(chances.pairs[rows, np.maximum(permutation, 0)]).ravel()
-    return np.where((permutation >= 0) & (stated >= STATED), permutation, -1), chances
+    return likely_matches(permutation, chances), chances
 
 
 def _all_rows(

@@ -23,11 +23,11 @@ from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, is_late
 
 __all__ = [
-    "STATED",
     "PairLink",
     "compared",
     "find_pair",
     "holds_the_same_rows",
+    "likely_matches",
     "link_pair",
     "matched",
     "sharpness",
@@ -49,7 +49,7 @@ _SURELY_ALONE = 0.99
 _FEW_ALONE = 0.02
 """Share of rows surely without partner up to which tables of equal size are taken to hold the same rows."""
 
-STATED = 0.5
+_STATED = 0.5
 """Least probability of a match that is stated where rows may have no partner."""
 
 
@@ -235,14 +235,11 @@ def find_pair(
                 form = replace(form, matching=by_columns)
             permutation, chances, everybody = matched(form.matching.ratios, every_row)
         ratios = form.matching.ratios
-    pairs = chances.pairs.toarray()
-    rows = np.arange(len(permutation))
-    probability = np.where(permutation >= 0, pairs[rows, np.maximum(permutation, 0)], chances.alone())
     back = [np.argsort(side.order) for side in (left, right)]
     return PairLink(
         permutation=np.append(right.order, -1)[permutation][back[0]],
-        probability=np.clip(probability, 0.0, 1.0)[back[0]],
-        pairs=pairs[np.ix_(*back)],
+        probability=chances.answers(permutation)[back[0]],
+        pairs=chances.pairs.toarray()[np.ix_(*back)],
         ratios=ratios[np.ix_(*back)],
         every_row=everybody,
         form=form,
@@ -265,10 +262,12 @@ def matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Poste
         return permutation, posterior(_possible(ratios, permutation), every_row=True), True
     gains = listed.copy()
     gains.data = listed.data + found.odds
-    permutation = best_matching(gains).permutation
-    rows = np.arange(len(permutation))
-    stated = np.asarray(found.pairs[rows, np.maximum(permutation, 0)]).ravel()
-    return np.where((permutation >= 0) & (stated >= STATED), permutation, -1), found, False
+    return likely_matches(best_matching(gains).permutation, found), found, False
+
+
+def likely_matches(permutation: IntArray, chances: Posterior) -> IntArray:
+    """Return the matches that are likely enough to be stated; −1 for all other rows."""
+    return np.where((permutation >= 0) & (chances.answers(permutation) >= _STATED), permutation, -1)
 
 
 def holds_the_same_rows(chances: Posterior) -> bool:

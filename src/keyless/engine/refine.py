@@ -13,7 +13,7 @@ from keyless.maps.canonical import CanonicalModel, Coupled, CrossFit, cross_fit,
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, scaled
 
-__all__ = ["Matching", "Refinement", "identification", "refined"]
+__all__ = ["Matching", "Refinement", "identification"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -167,14 +167,6 @@ class Refinement:
         if best is None:
             raise RuntimeError("no round was made")
         return best
-
-
-def refined(
-    left: FloatArray, right: FloatArray, coupling: Any, *, limits: Limits | None = None, rounds: int = 25
-) -> Matching:
-    """Return what alternating between matching and fitting reaches from a coupling; see `Refinement`."""
-    limits = Limits((len(left), len(right))) if limits is None else limits
-    return Refinement(left, right, limits=limits).run(coupling, rounds=rounds)
 
 
 def identification(ratios: FloatArray, coupling: FloatArray, *, axes: Sequence[int] = (1, 0)) -> float:

@@ -14,7 +14,7 @@ from keyless.model.factor_model import fit_table, information, posterior
 from keyless.model.factors import Factors, principal_factors
 from keyless.model.scales import ScaleName, scale_table
 
-__all__ = ["MAX_RANK", "Side"]
+__all__ = ["MAX_RANK", "Side", "sums_of_groups"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -97,9 +97,14 @@ class Side:
 
 def _without_means(scores: FloatArray, groups: IntArray) -> FloatArray:
     """Return the scores less the mean of their group."""
-    found, place, count = np.unique(groups, return_inverse=True, return_counts=True)
-    members = sparse.csr_array((np.ones(len(place)), (place, np.arange(len(place)))), shape=(len(found), len(place)))
-    return np.asarray(scores - (members @ scores / count[:, None])[place])
+    _, place, count = np.unique(groups, return_inverse=True, return_counts=True)
+    return np.asarray(scores - (sums_of_groups(scores, place, len(count)) / count[:, None])[place])
+
+
+def sums_of_groups(scores: FloatArray, place: IntArray, count: int) -> FloatArray:
+    """Return the sum of the rows of each of `count` groups, given the number of each row's group."""
+    members = sparse.csr_array((np.ones(len(place)), (place, np.arange(len(place)))), shape=(count, len(place)))
+    return np.asarray(members @ scores)
 
 
 def _filled(scores: FloatArray, mask: BoolArray) -> FloatArray:

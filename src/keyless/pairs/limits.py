@@ -87,6 +87,8 @@ class Limits:
             number: of the other table.
             sizes: rows of each table, the reference first.
         """
+        if constraints is None:
+            return cls((sizes[0], sizes[number]))
         return cls.between(constraints, ([0], [np.arange(sizes[0])]), ([number], [np.arange(sizes[number])]))
 
     @property

@@ -66,6 +66,11 @@ class Posterior:
         """Return how likely each left row (axis 0) or right row (axis 1) is to have no partner."""
         return np.asarray(np.clip(1.0 - np.asarray(self.pairs.sum(axis=1 - axis)).ravel(), 0.0, 1.0))
 
+    def answers(self, permutation: IntArray) -> FloatArray:
+        """Return how likely each left row's match is, or its having no partner where it has no match (−1)."""
+        partner = np.asarray(self.pairs[np.arange(len(permutation)), np.maximum(permutation, 0)]).ravel()
+        return np.asarray(np.clip(np.where(permutation >= 0, partner, self.alone()), 0.0, 1.0))
+
 
 def prior_log_odds(shape: tuple[int, ...], common: float) -> float:
     """Return the prior log-odds of a pair against two rows without partner: log common/(left alone · right alone).

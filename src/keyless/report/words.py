@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -291,8 +290,7 @@ def missing(link: TableLink) -> str:
     evidence, candidates = link.evidence, link.coupling.shape[1]
     if evidence.ambiguous:
         return "A mirror image of this answer fits nearly as well, and nothing in the columns tells the two apart. "
-    beyond = max(evidence.score - max(evidence.null_scores, default=0.0), 0.0)
-    left = round(max(candidates * math.exp(-beyond), 1.0))
+    left = round(evidence.candidates_left(candidates))
     if left == 1:
         return ""
     return (
