@@ -94,7 +94,7 @@ def large(data_sets: int, first_seed: int) -> list[dict[str, Any]]:
     for i in range(min(data_sets, 3)):
         made = draw(settings, first_seed + i)
         began, spent = time.monotonic(), time.process_time()
-        links = keyless.link(made.tables, random_state=0, n_jobs=2)
+        links = keyless.link(made.tables, random_state=0)
         rows.append(
             {
                 "case": "n=1000, rank 20, 80% observed, 60+40 columns",

@@ -303,8 +303,8 @@ def together(seeds: Sequence[int] = range(6)) -> Drawn:
     for seed in seeds:
         data = make_shuffled_tables(100, (20, 15, 15, 15, 15), rank=RANK, noise=0.5, observed=0.8, random_state=seed)
         tables, truths = [scored(table) for table in data.tables.values()], list(data.truth.values())
-        alone = [link_tables([tables[0], table], strangers=False).permutations[0] for table in tables[1:]]
-        whole = link_tables(tables, strangers=False).permutations
+        alone = [link_tables([tables[0], table], may_be_alone=False).permutations[0] for table in tables[1:]]
+        whole = link_tables(tables, may_be_alone=False).permutations
         pairs.append(sum(map(hamming, alone, truths)))
         joint.append(sum(map(hamming, whole, truths)))
     total = 100 * len(truths) * len(pairs)
@@ -635,7 +635,7 @@ PICTURES: dict[str, Callable[[], Drawn]] = {
 
 def _linked(tables: Any, **known: Any) -> keyless.Links:
     """Link by the joint model, told the rank and that every row has a partner: quick where there is little to find."""
-    return keyless.link(tables, method="joint", rank=RANK, strangers=False, random_state=SEED, **known)
+    return keyless.link(tables, rank=RANK, partners="all", random_state=SEED, **known)
 
 
 def _held(data: ShuffledTables) -> float:

@@ -30,7 +30,7 @@ def framed(data):
 @pytest.fixture(scope="module")
 def links(framed):
     reference, table = framed
-    return keyless.link({"a": reference, "b": table.iloc[:40]}, null_searches=1, random_state=0)
+    return keyless.link({"a": reference, "b": table.iloc[:40]}, effort="quick", random_state=0)
 
 
 # --- add -------------------------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def test_added_rows_find_their_places(data, framed, links):
 
 def test_rows_may_be_added_to_the_reference(data, framed):
     reference, table = framed
-    part = keyless.link({"a": reference.iloc[:40], "b": table}, null_searches=1, random_state=0)
+    part = keyless.link({"a": reference.iloc[:40], "b": table}, effort="quick", random_state=0)
     more = part.add("a", reference.iloc[40:])
     np.testing.assert_array_equal(more.permutations["b"], data.truth["table1"])
     assert more.tables[0].row_ids == tuple(reference.index)
@@ -100,7 +100,7 @@ def test_every_kind_of_table_grows(data, kind):
         frame = pd.DataFrame(part).add_prefix("t")
         return pl.from_pandas(frame) if kind == "polars" else frame.to_dict("records")
 
-    links = keyless.link([reference, make(table[:40])], null_searches=1, random_state=0)
+    links = keyless.link([reference, make(table[:40])], effort="quick", random_state=0)
     more = links.add("table1", make(table[40:]))
     assert (more.permutations["table1"] == data.truth["table1"]).mean() > 0.95
     assert more.tables[1].block.shape == (50, 14)
@@ -119,7 +119,7 @@ def test_groups_hold_for_added_rows(framed):
     there = np.empty(50, dtype=object)
     there[truth] = ward
     table = table.assign(ward=there)
-    links = keyless.link({"a": reference, "b": table.iloc[:45]}, within="ward", null_searches=1, random_state=0)
+    links = keyless.link({"a": reference, "b": table.iloc[:45]}, within="ward", effort="quick", random_state=0)
     wrong = table.iloc[45:].assign(ward=np.where(table["ward"].iloc[45:] == "north", "south", "north"))
     placed = links.add("b", wrong).permutations["b"]
     rows = np.flatnonzero(placed >= 45)

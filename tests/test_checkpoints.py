@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import keyless
 from keyless.archive import write_archive
 from keyless.calibration import Calibration
 from keyless.checkpoints import Checkpoints, fingerprint
@@ -14,6 +13,7 @@ from keyless.datasets import make_shuffled_tables
 from keyless.engine import Side, link_pair
 from keyless.errors import InputError
 from keyless.joint import link_tables
+from ways import link_by
 
 
 def assert_same(first, second):
@@ -53,7 +53,7 @@ def joint(tables):
 
 
 def pairs(tables):
-    return link_pair(*map(Side, tables.values()), repeats=1, seed=3)
+    return link_pair(*map(Side, tables.values()), comparisons=1, seed=3)
 
 
 @pytest.mark.parametrize("search", [joint, pairs])
@@ -124,13 +124,13 @@ def test_every_pair_that_is_ruled_out_counts(tables, tmp_path):
     searched = []
     for forbid in (pairs, other):
         stages = []
-        keyless.link(
+        link_by(
+            "joint",
             tables,
             forbid=forbid,
-            method="joint",
             checkpoint=tmp_path,
             callback=lambda stage, *_, stages=stages: stages.append(stage),
-            null_searches=1,
+            effort="quick",
             random_state=0,
             max_time=10,
         )
@@ -141,17 +141,17 @@ def test_every_pair_that_is_ruled_out_counts(tables, tmp_path):
 @pytest.mark.parametrize("method", ["joint", "pairs"])
 def test_a_run_that_was_cut_off_goes_on(tables, tmp_path, method):
     """Interrupted while it looks at chance, the run does not search again, and ends as if it had not been cut off."""
-    options = {"method": method, "random_state": 1, "null_searches": 1}
-    whole = keyless.link(tables, **options)
+    options = {"random_state": 1, "effort": "quick"}
+    whole = link_by(method, tables, **options)
 
     def cut(stage, *_):
         if stage == "chance":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        keyless.link(tables, checkpoint=tmp_path, callback=cut, **options)
+        link_by(method, tables, checkpoint=tmp_path, callback=cut, **options)
     stages = []
-    again = keyless.link(tables, checkpoint=tmp_path, callback=lambda stage, *_: stages.append(stage), **options)
+    again = link_by(method, tables, checkpoint=tmp_path, callback=lambda stage, *_: stages.append(stage), **options)
     assert not {"search", "tables", "joins"} & set(stages)
     for name in whole.found:
         for part in ("permutation", "probability", "margin", "coupling"):

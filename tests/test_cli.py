@@ -137,7 +137,7 @@ def test_the_page_about_the_command_line_is_what_the_help_says():
         (["link", "a.csv", "b.csv", "--jbos", "2"], "--jbos: must be an option or a table file"),
         (["link", "a.csv", "b.csv", "--jobs", "0"], "--jobs"),
         (["link", "a.csv", "b.csv", "--max-time", "0"], "--max-time"),
-        (["link", "a.csv", "b.csv", "--method", "magic"], "magic"),
+        (["link", "a.csv", "b.csv", "--effort", "magic"], "magic"),
         (["link", "a.csv", "b.csv", "--decimal", ";"], "--decimal"),
         (["link", "a.csv", "b.csv", "--device", "cuda"], "--device: must be cpu or auto"),
         (["check", "a.csv", "b.csv", "--device", "cuda"], "--device: must be cpu or auto"),

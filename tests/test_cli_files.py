@@ -257,17 +257,28 @@ def test_every_option_reaches_the_engine(monkeypatch, given, taken):
         raise keyless.InputError("enough")
 
     monkeypatch.setattr(linker, "link", remember)
-    arguments = ["--within", "site", "--within", "sex", "--no-strangers", "--missingness", "--method", "joint"]
-    arguments += ["--seed", "3", "--jobs", "2", "--max-time", "9.5", "--reference", "lab", "--device", "cpu", *given]
+    arguments = ["--within", "site", "--within", "sex", "--partners", "all", "--missingness", "--effort", "quick"]
+    arguments += [
+        "--seed",
+        "3",
+        "--repeats",
+        "lab",
+        "--max-time",
+        "9.5",
+        "--reference",
+        "lab",
+        "--device",
+        "cpu",
+        *given,
+    ]
     assert exit_code("link", "clinic.csv", "lab.csv", *arguments) == 2
     assert seen.pop("callback") is not None
     expected = {
         "within": ["site", "sex"],
-        "strangers": False,
-        "missingness": True,
-        "method": "joint",
+        "partners": "all",
+        "effort": "quick",
+        "repeats": "lab",
         "random_state": 3,
-        "n_jobs": 2,
         "max_time": 9.5,
         "reference": "lab",
         "shared": taken,
@@ -275,6 +286,7 @@ def test_every_option_reaches_the_engine(monkeypatch, given, taken):
         "forbid": None,
     }
     assert {name: seen[name] for name in expected} == expected
+    assert seen["reading"].missingness is True
 
 
 def test_inspect_says_what_would_be_used(folder, capsys):
@@ -717,20 +729,20 @@ def test_options_of_the_engine_reach_it(folder, monkeypatch):
 
     real = linker.link
     monkeypatch.setattr(linker, "link", link)
-    wanted = {"scales": "identity", "rank": 3, "null_searches": 1}
+    wanted = {"scales": "identity", "rank": 3, "effort": "quick"}
     words = [word for name, value in wanted.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     assert exit_code("link", "clinic.csv", "lab.csv", "--out", "new", *words) == 0
     assert {name: seen[name] for name in wanted} == wanted
     assert len(runs.read_run("new").record["evidence"]["lab"]["null_scores"]) == 1
     seen.clear()
-    (folder / "options.toml").write_text('scales = "identity"\nrank = 3\nnull-searches = 1\n')
+    (folder / "options.toml").write_text('scales = "identity"\nrank = 3\neffort = "quick"\n')
     assert exit_code("check", "clinic.csv", "lab.csv", "--config", "options.toml") == 0
     assert {name: seen[name] for name in wanted} == wanted
 
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
-    "arguments", [["--rank", "0"], ["--method", "m2o"], ["--scales", "cube"], ["--null-searches", "0"]]
+    "arguments", [["--rank", "0"], ["--effort", "much"], ["--scales", "cube"], ["--partners", "0"]]
 )
 def test_options_of_the_engine_are_checked(capsys, arguments):
     assert arguments[0] in refused(capsys, "link", "clinic.csv", "lab.csv", *arguments)

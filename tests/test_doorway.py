@@ -15,6 +15,7 @@ from keyless.datasets import make_shuffled_tables
 from keyless.doorway import check_no_options, gathered, warn_of_text_numbers
 from keyless.errors import InputError
 from keyless.tables import Reading, read_table
+from ways import link_by
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def data():
 
 
 def quick(*tables, **options):
-    return keyless.link(*tables, method="joint", null_searches=1, **options)
+    return link_by("joint", *tables, effort="quick", **options)
 
 
 # --- arrangements ----------------------------------------------------------------------------------------------------
@@ -127,7 +128,7 @@ def test_progress_is_shown_in_a_terminal_and_nowhere_else(data, monkeypatch, cap
     monkeypatch.setattr(sys, "stderr", screen)
     quick(data.tables, random_state=0)
     assert "stage" in screen.getvalue()
-    for options in ({"progress": False}, {"verbose": True}, {"callback": lambda *_: None}):
+    for options in ({"callback": lambda *_: None},):
         silent = Terminal()
         monkeypatch.setattr(sys, "stderr", silent)
         quick(data.tables, random_state=0, **options)

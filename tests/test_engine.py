@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from keyless.datasets import make_shuffled_tables
-from keyless.engine import Side, link_many_rows, link_pair
+from keyless.engine import Side, link_many_rows, link_pair, search
 from keyless.engine.forms import Form, best_form
 from keyless.engine.many_rows import _among
 from keyless.engine.search import Search
@@ -82,11 +82,12 @@ def test_probabilities_of_a_row_sum_to_one():
     assert (link.probability[rows] >= 0.5).all()
 
 
-def test_the_answer_does_not_depend_on_the_order_of_rows_or_the_number_of_jobs(rng):
+def test_the_answer_does_not_depend_on_the_order_of_rows_or_the_number_of_jobs(rng, monkeypatch):
     tables, _, _ = tumours(0.05, 0.0, seed=4)
     link = linked(tables)
     rows, columns = (rng.permutation(len(table)) for table in tables)
-    moved = linked([tables[0][rows], tables[1][columns]], n_jobs=2)
+    monkeypatch.setattr(search, "workers", lambda: 3)
+    moved = linked([tables[0][rows], tables[1][columns]])
     place = np.append(np.argsort(columns), -1)
     np.testing.assert_array_equal(moved.permutation, place[link.permutation[rows]])
     np.testing.assert_allclose(moved.probability, link.probability[rows], atol=1e-6)
@@ -95,7 +96,10 @@ def test_the_answer_does_not_depend_on_the_order_of_rows_or_the_number_of_jobs(r
 def test_units_do_not_matter(rng):
     tables, _, _ = tumours(seed=5)
     units = [rng.uniform(0.1, 10, size=table.shape[1]) for table in tables]
-    link, other = linked(tables, repeats=0), linked([t * u for t, u in zip(tables, units, strict=True)], repeats=0)
+    link, other = (
+        linked(tables, comparisons=0),
+        linked([t * u for t, u in zip(tables, units, strict=True)], comparisons=0),
+    )
     assert np.mean(link.permutation == other.permutation) > 0.99
 
 
@@ -106,7 +110,7 @@ def test_forbidden_pairs_and_groups_are_kept():
     theirs[truth] = groups
     forbidden = np.stack([np.arange(50), truth[:50]], axis=1)
     limits = Limits((len(truth), len(truth)), groups=(groups, theirs), forbidden=forbidden)
-    link = linked(tables, limits=limits, repeats=0)
+    link = linked(tables, limits=limits, comparisons=0)
     matched = np.flatnonzero(link.permutation >= 0)
     assert limits.permits(matched, link.permutation[matched]).all()
     assert not link.pairs[forbidden[:, 0], forbidden[:, 1]].any()
@@ -144,7 +148,7 @@ def test_progress_is_told():
 
 def test_every_row_may_be_asked_for():
     tables, _, _ = tumours(0.1, 0.0, seed=9)
-    link = linked(tables, every_row=True, repeats=0)
+    link = linked(tables, every_row=True, comparisons=0)
     assert (link.permutation >= 0).all()
     np.testing.assert_allclose(link.pairs.sum(axis=1), 1.0, atol=0.02)
 
@@ -174,7 +178,7 @@ def test_tiny_tables_of_unequal_size(shape, rng):
 def test_listed_pairs_give_the_matches_of_all_pairs(left, right):
     tables, _, truth = tumours(left, right, seed=11)
     sides = [Side(table) for table in tables]
-    dense, listed = link_pair(*sides, repeats=1), link_many_rows(*sides, repeats=1)
+    dense, listed = link_pair(*sides, comparisons=1), link_many_rows(*sides, comparisons=1)
     assert scores(listed, truth)[0] > 0.93
     both = (dense.permutation >= 0) & (listed.permutation >= 0)
     assert np.mean(dense.permutation[both] == listed.permutation[both]) > 0.97
@@ -191,7 +195,7 @@ def test_listed_pairs_keep_groups_and_forbidden_pairs():
     theirs[truth] = groups
     forbidden = np.stack([np.arange(40), truth[:40]], axis=1)
     limits = Limits((len(truth), len(truth)), groups=(groups, theirs), forbidden=forbidden)
-    link = link_many_rows(*(Side(table) for table in tables), limits=limits, repeats=0)
+    link = link_many_rows(*(Side(table) for table in tables), limits=limits, comparisons=0)
     rows, columns = link.pairs.nonzero()
     assert limits.permits(rows, columns).all()
     assert (link.permutation == truth)[40:].mean() > 0.95

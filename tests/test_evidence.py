@@ -6,7 +6,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-import keyless
 from keyless.calibration import Calibration
 from keyless.datasets import make_shuffled_tables
 from keyless.engine import Crossing, Side, link_pair
@@ -16,6 +15,7 @@ from keyless.evidence import Evidence, judge_pair, overall
 from keyless.model.factors import whitened
 from keyless.pairs.limits import Limits
 from keyless.progress import Deadline
+from ways import link_by
 
 
 def tables(n_rows=80, columns=(20, 15), *, rank=4, noise=0.1, seed=0):
@@ -159,12 +159,12 @@ def test_what_comes_in_mirror_images_is_not_linked(method):
     first, second = mirror_images(rng)
     order = rng.permutation(len(second))
     tables = {"a": first, "b": second[order]}
-    links = keyless.link(tables, method=method, null_searches=1, random_state=0)
+    links = link_by(method, tables, effort="quick", random_state=0)
     assert links.evidence.verdict == "uncertain"
     assert links.evidence.mirrored > 0.9
     truth = np.argsort(order)
     pairs = [(row, int(truth[row])) for row in (1, 20, 45, 70, 100)]
-    told = keyless.link(tables, method=method, known_pairs=pairs, null_searches=1, random_state=0)
+    told = link_by(method, tables, known_pairs=pairs, effort="quick", random_state=0)
     assert told.evidence.verdict == "linked"
     assert (told.permutations["b"] == truth).mean() > 0.9
 

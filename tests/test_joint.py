@@ -62,7 +62,7 @@ def test_the_papers_first_setting_is_solved(seed):
     assert found.model.rank == 5
     assert found.convincing
     assert found.status.converged
-    assert not found.strangers
+    assert not found.may_be_alone
 
 
 def test_the_result_is_consistent(three):
@@ -137,15 +137,15 @@ def test_the_order_of_tables_only_relabels_the_answer(three, order):
         np.testing.assert_array_equal(moved.couplings[0], found.couplings[order[1] - 1])
 
 
-@pytest.mark.parametrize("strangers", [False, True])
-def test_the_laws_hold_where_links_are_uncertain(strangers):
+@pytest.mark.parametrize("may_be_alone", [False, True])
+def test_the_laws_hold_where_links_are_uncertain(may_be_alone):
     """Everything moved at once, by rounding too, in problems where some rows are close to a tie."""
-    if strangers:
+    if may_be_alone:
         tables, truth = make_tables(1, 120, (20, 20), rank=4, noise=0.2, entities=[np.arange(96), np.arange(24, 120)])
     else:
         tables, truth = make_tables(3, 50, (20, 15), noise=0.7)
     found = link_tables(tables)
-    assert found.strangers == strangers
+    assert found.may_be_alone == may_be_alone
     assert wrong(found, truth) > 0
     rng = np.random.default_rng(2)
     orders, moved = [], []
@@ -183,7 +183,7 @@ def test_tables_of_different_sizes_leave_strangers_alone():
     entities = [np.arange(0, 120), np.arange(20, 150), np.arange(0, 140)]
     tables, truth = make_tables(7, 150, (20, 15, 15), rank=4, noise=0.2, entities=entities)
     found = link_tables(tables)
-    assert found.strangers
+    assert found.may_be_alone
     assert found.convincing
     assert wrong(found, truth) <= 1
     assert len(found.rows[0]) in range(149, 153)
@@ -202,25 +202,25 @@ def test_strangers_are_noticed_where_sizes_agree():
     entities = [np.arange(0, 120), np.arange(30, 150)]
     tables, truth = make_tables(1, 150, (20, 20), rank=4, entities=entities)
     found = link_tables(tables)
-    assert found.strangers
+    assert found.may_be_alone
     assert wrong(found, truth) <= 1
-    assert not link_tables(make_tables(1, 60, (20, 20), rank=4)[0]).strangers
+    assert not link_tables(make_tables(1, 60, (20, 20), rank=4)[0]).may_be_alone
 
 
 def test_unequal_sizes_without_strangers_match_the_smaller_side():
     entities = [np.arange(50), np.arange(40)]
     tables, truth = make_tables(2, 50, (20, 20), rank=4, entities=entities)
-    found = link_tables(tables, strangers=False)
+    found = link_tables(tables, may_be_alone=False)
     assert (found.permutations[0] >= 0).sum() == 40
-    assert not found.strangers
+    assert not found.may_be_alone
     assert found.couplings[0].sum(axis=0).max() <= 1 + 1e-9
     assert wrong(found, truth) == 0
 
 
-@pytest.mark.parametrize("strangers", [None, True])
-def test_unrelated_tables_do_not_convince(strangers):
+@pytest.mark.parametrize("may_be_alone", [None, True])
+def test_unrelated_tables_do_not_convince(may_be_alone):
     tables = [make_tables(seed, 40, (10,))[0][0] for seed in (1, 2)]
-    assert not link_tables(tables, strangers=strangers, deadline=Deadline(1.5)).convincing
+    assert not link_tables(tables, may_be_alone=may_be_alone, deadline=Deadline(1.5)).convincing
 
 
 def test_the_status_says_so_when_nothing_convinces():
@@ -235,8 +235,8 @@ def test_few_matches_of_many_rows_are_no_evidence():
     """Picking 13 of 40 rows at will, a wrong join scores as much as twice the logarithm of the rows."""
     freedom = freedom_of_choice((40, 40), 13, 4)
     assert freedom > 8
-    assert not convincing(7.7, 0, 8.0, rank=4, chance=np.log(40), freedom=freedom, matched=13 / 40, strangers=True)
-    assert convincing(12.0, 0, 12.5, rank=4, chance=np.log(40), freedom=freedom, matched=13 / 40, strangers=True)
+    assert not convincing(7.7, 0, 8.0, rank=4, chance=np.log(40), freedom=freedom, matched=13 / 40, may_be_alone=True)
+    assert convincing(12.0, 0, 12.5, rank=4, chance=np.log(40), freedom=freedom, matched=13 / 40, may_be_alone=True)
     assert freedom_of_choice((40, 40), 40, 4) < freedom
     assert freedom_of_choice((40, 40), 0, 4) == np.inf
 
@@ -248,12 +248,12 @@ def pairs_of(rows, partners):
     return np.stack([np.asarray(rows), np.asarray(partners)], axis=1)
 
 
-@pytest.mark.parametrize("strangers", [False, True])
-def test_forbidden_pairs_are_never_matched(strangers):
+@pytest.mark.parametrize("may_be_alone", [False, True])
+def test_forbidden_pairs_are_never_matched(may_be_alone):
     tables, truth = make_tables(4, 60, (25, 20), rank=4, noise=0.3)
     banned = np.arange(0, 60, 30)
     constraints = Constraints((60, 60), forbidden={(0, 1): pairs_of(banned, truth[0][banned])})
-    found = link_tables(tables, strangers=strangers, constraints=constraints)
+    found = link_tables(tables, may_be_alone=may_be_alone, constraints=constraints)
     assert np.all(found.permutations[0][banned] != truth[0][banned])
     assert np.all(found.couplings[0][banned, truth[0][banned]] == 0)
     assert np.all(found.log_ratios[0][banned, truth[0][banned]] == FORBIDDEN)
@@ -261,13 +261,13 @@ def test_forbidden_pairs_are_never_matched(strangers):
     assert np.mean(found.permutations[0][others] == truth[0][others]) > 0.85
 
 
-@pytest.mark.parametrize("strangers", [False, True])
-def test_known_pairs_are_matched_even_against_the_evidence(strangers):
+@pytest.mark.parametrize("may_be_alone", [False, True])
+def test_known_pairs_are_matched_even_against_the_evidence(may_be_alone):
     tables, truth = make_tables(4, 100, (25, 20), rank=5, noise=0.3)
     rows = np.array([1, 2])
     partners = truth[0][np.array([2, 1])]
     constraints = Constraints((100, 100), known={(0, 1): pairs_of(rows, partners)})
-    found = link_tables(tables, strangers=strangers, constraints=constraints)
+    found = link_tables(tables, may_be_alone=may_be_alone, constraints=constraints)
     np.testing.assert_array_equal(found.permutations[0][rows], partners)
     others = np.setdiff1d(np.arange(100), rows)
     assert np.mean(found.permutations[0][others] == truth[0][others]) > 0.9
@@ -302,7 +302,7 @@ def test_three_tables_keep_every_pairwise_constraint():
 def test_a_row_with_no_allowed_partner_stays_alone():
     tables, truth = make_tables(4, 20, (12, 10))
     constraints = Constraints((20, 20), forbidden={(0, 1): pairs_of([7] * 20, range(20))})
-    found = link_tables(tables, strangers=False, constraints=constraints)
+    found = link_tables(tables, may_be_alone=False, constraints=constraints)
     assert found.permutations[0][7] == -1
     assert found.couplings[0][7].sum() == 0
     assert np.mean(np.delete(found.permutations[0] == truth[0], 7)) > 0.8
@@ -365,10 +365,10 @@ def test_the_arrangement_carries_couplings_over():
 
 def test_matching_without_strangers_is_the_assignment(rng):
     log_ratio = rng.normal(size=(5, 7))
-    found = match(log_ratio, strangers=False)
+    found = match(log_ratio, may_be_alone=False)
     assert len(set(found.permutation.tolist())) == 5
     log_ratio[2] = FORBIDDEN
-    found = match(log_ratio, strangers=False)
+    found = match(log_ratio, may_be_alone=False)
     assert found.permutation[2] == -1
     assert found.coupling()[2].sum() == 0
 
@@ -377,7 +377,7 @@ def test_matching_with_strangers_estimates_how_many_are_common():
     rng = np.random.default_rng(0)
     log_ratio = rng.normal(-8, 2, size=(50, 60))
     log_ratio[np.arange(30), np.arange(30)] = 12.0
-    found = match(log_ratio, strangers=True)
+    found = match(log_ratio, may_be_alone=True)
     np.testing.assert_array_equal(found.permutation, np.where(np.arange(50) < 30, np.arange(50), -1))
     assert found.common == pytest.approx(30, abs=1.5)
 
@@ -413,12 +413,12 @@ def test_progress_is_reported(three):
     assert all(np.isfinite(objective) for *_, objective in seen)
 
 
-@pytest.mark.parametrize("strangers", [None, True, False])
+@pytest.mark.parametrize("may_be_alone", [None, True, False])
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 2), (3, 3), (3, 5), (4, 2), (3, 4, 5)])
-def test_few_rows_are_no_trouble(sizes, strangers):
+def test_few_rows_are_no_trouble(sizes, may_be_alone):
     rng = np.random.default_rng(0)
     tables = [(rng.normal(size=(rows, 3)), np.ones((rows, 3), dtype=bool)) for rows in sizes]
-    found = link_tables(tables, strangers=strangers, deadline=Deadline(0.5))
+    found = link_tables(tables, may_be_alone=may_be_alone, deadline=Deadline(0.5))
     for permutation, rows in zip(found.permutations, sizes[1:], strict=True):
         assert len(permutation) == sizes[0]
         partners = permutation[permutation >= 0]
@@ -465,8 +465,8 @@ def odd_tables(kind):
     ],
 )
 def test_odd_tables_are_no_trouble(kind):
-    for strangers in (None, True):
-        found = link_tables(odd_tables(kind), strangers=strangers, deadline=Deadline(0.4))
+    for may_be_alone in (None, True):
+        found = link_tables(odd_tables(kind), may_be_alone=may_be_alone, deadline=Deadline(0.4))
         assert np.isfinite(found.score)
         assert np.isfinite(found.couplings[0]).all()
         assert np.isfinite(found.model.loadings).all()

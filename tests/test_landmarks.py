@@ -19,8 +19,8 @@ from keyless.landmarks.matching import Candidates, match_candidates
 from keyless.landmarks.metric import Metric
 from keyless.landmarks.scores import LargeTable
 from keyless.likelihood.pairs import (
+    couple_or_nobody,
     couple_weighted,
-    couple_with_strangers,
     exact_log_ratio,
     marginals,
 )
@@ -30,6 +30,7 @@ from keyless.pairs.constraints import Constraints
 from keyless.pairs.limits import Limits
 from keyless.pairs.neighbours import nearest
 from keyless.pairs.posterior import prior_log_odds
+from ways import link_by
 
 DRAWS = {
     "laplace": lambda rng, size: rng.laplace(size=size) / np.sqrt(2),
@@ -252,7 +253,7 @@ def test_listed_pairs_are_coupled_as_all_pairs_are(rng):
     for common in (6.0, 11.0):
         weights = sparse.csr_array(ratios + prior_log_odds(ratios.shape, common))
         found = couple_weighted(weights).toarray()
-        expected = couple_with_strangers(ratios, common=common, negligible=-np.inf).toarray()
+        expected = couple_or_nobody(ratios, common=common, negligible=-np.inf).toarray()
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -331,26 +332,26 @@ def candidates(ratios):
 def test_who_may_be_alone_is_where_the_odds_are_low():
     ratios = np.diag([20.0] * 30)
     ratios[0, 0], ratios[0, 1] = -15.0, -14.0
-    assert match_candidates(candidates(ratios), strangers=True).permutation.tolist() == [-1, *range(1, 30)]
-    assert match_candidates(candidates(ratios), strangers=False).permutation.tolist() == list(range(30))
+    assert match_candidates(candidates(ratios), may_be_alone=True).permutation.tolist() == [-1, *range(1, 30)]
+    assert match_candidates(candidates(ratios), may_be_alone=False).permutation.tolist() == list(range(30))
 
 
 def test_whether_rows_may_be_alone_is_decided_from_the_data():
     ratios = np.diag([20.0] * 1_000)
-    assert not match_candidates(candidates(ratios), strangers=None).strangers
+    assert not match_candidates(candidates(ratios), may_be_alone=None).may_be_alone
     ratios[:100] = 0
     ratios[np.arange(100), np.arange(100)] = -20.0
-    found = match_candidates(candidates(ratios), strangers=None)
-    assert found.strangers
+    found = match_candidates(candidates(ratios), may_be_alone=None)
+    assert found.may_be_alone
     assert np.all(found.permutation[:100] == -1)
     assert np.all(found.stated > 0.98)
-    assert match_candidates(candidates(ratios[:, :900]), strangers=None).strangers
+    assert match_candidates(candidates(ratios[:, :900]), may_be_alone=None).may_be_alone
 
 
 def test_every_row_that_can_gets_a_partner():
     """A pair more counts for more than any choice: here the best pair would leave two rows alone."""
     ratios = sparse.csr_array(([5_000.0, -3_000.0, -2_500.0], ([0, 0, 1], [0, 1, 0])), shape=(2, 2))
-    found = match_candidates(Candidates(ratios, np.full(2, -np.inf)), strangers=False)
+    found = match_candidates(Candidates(ratios, np.full(2, -np.inf)), may_be_alone=False)
     assert found.permutation.tolist() == [1, 0]
 
 
@@ -358,7 +359,7 @@ def test_known_pairs_hold_and_forbidden_ones_do_not():
     limits = Constraints((4, 4), (), {(0, 1): np.array([[0, 1]])}, {(0, 1): np.array([[2, 2]])})
     found = match_candidates(
         candidates(np.diag([20.0] * 4) + 1.0),
-        strangers=True,
+        may_be_alone=True,
         permits=lambda rows, columns: limits.permits(0, 1, rows, columns),
         known=limits.known[0, 1],
     )
@@ -372,7 +373,7 @@ def test_known_pairs_hold_and_forbidden_ones_do_not():
 
 def test_the_margin_is_over_the_next_best():
     ratios = np.array([[12.0, 9.0, 1.0], [0.5, 14.0, 2.0], [1.0, 2.0, 11.0]])
-    found = match_candidates(candidates(ratios), strangers=False)
+    found = match_candidates(candidates(ratios), may_be_alone=False)
     np.testing.assert_allclose(found.margin, [3.0, 12.0, 9.0])
     np.testing.assert_allclose(found.ratio, [12.0, 14.0, 11.0])
 
@@ -517,7 +518,7 @@ def test_unrelated_tables_are_refused():
 @pytest.mark.slow
 def test_as_accurate_as_the_search_of_all_pairs():
     tables, truth = made((1_500,) * 2, (20, 16), noise=0.12, rank=6)
-    shares = [scores(linked(tables, method=method), truth)[1] for method in ("landmarks", "joint")]
+    shares = [scores(link_by(way, tables, random_state=0), truth)[1] for way in ("landmarks", "joint")]
     assert 0.8 < shares[1] < 1.0
     assert shares[0] >= shares[1] - 0.002
 
@@ -535,7 +536,7 @@ def test_probabilities_are_right_on_ambiguous_data():
 
 def test_rows_of_equal_tables_all_get_a_partner_when_told_so():
     tables, _ = made((5_000,) * 2, (12, 10), noise=0.07)
-    found = linked(tables, strangers=False).permutations["t1"]
+    found = linked(tables, partners="all").permutations["t1"]
     np.testing.assert_array_equal(np.sort(found), np.arange(5_000))
 
 
@@ -569,7 +570,7 @@ def test_a_time_limit_is_kept_about(easy, seconds):
 @pytest.mark.parametrize("rows", [1, 2, 3, 10])
 def test_few_rows_are_no_error(rows):
     tables, truth = made((rows,) * 2, rank=2, noise=0.01)
-    links = linked(tables, method="landmarks", null_searches=1)
+    links = link_by("landmarks", tables, effort="quick", random_state=0)
     assert links.permutations["t1"].shape == truth["t1"].shape
 
 

@@ -12,10 +12,12 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import keyless
-from keyless import TableLinker
+from keyless import Reading, TableLinker
 from keyless.datasets import make_shuffled_tables
+from keyless.engine import search
 from keyless.errors import InputError
 from keyless.pairs.stated import LEAST_TOLD
+from ways import link_by
 
 NAN = np.nan
 ROUTES = ["joint", "pairs"]
@@ -35,7 +37,7 @@ def gaps():
 
 @pytest.fixture(scope="module")
 def found(data):
-    return {route: keyless.link(data.tables, method=route, null_searches=1, random_state=0) for route in ROUTES}
+    return {route: link_by(route, data.tables, effort="quick", random_state=0) for route in ROUTES}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def found_gaps(gaps):
 
 
 def linked(tables, route, **options):
-    return keyless.link(tables, method=route, null_searches=1, random_state=0, **options)
+    return link_by(route, tables, effort="quick", random_state=0, **options)
 
 
 def assert_same_links(one, two):
@@ -82,8 +84,8 @@ def test_the_right_rows_are_found_among_gaps(gaps, found_gaps):
 
 def test_several_tables_and_any_reference():
     data = make_shuffled_tables(40, (12, 11, 10), rank=3, observed=0.9, names=["a", "b", "c"], random_state=3)
-    by_a = keyless.link(data.tables, null_searches=1, random_state=0)
-    by_b = keyless.link(data.tables, reference="b", null_searches=1, random_state=0)
+    by_a = keyless.link(data.tables, effort="quick", random_state=0)
+    by_b = keyless.link(data.tables, reference="b", effort="quick", random_state=0)
     for name in ("b", "c"):
         np.testing.assert_array_equal(by_a.permutations[name], data.truth[name])
     assert by_b.reference == "b"
@@ -115,16 +117,16 @@ def test_the_function_and_the_estimator_agree(gaps, found_gaps):
 
 def test_parameters_can_be_read_set_and_cloned():
     pairs = pd.DataFrame({"left": [0], "right": [3]})
-    linker = TableLinker(known_pairs=pairs, random_state=4, null_searches=2)
+    linker = TableLinker(known_pairs=pairs, random_state=4, effort="quick")
     parameters = linker.get_params()
     assert parameters["known_pairs"] is pairs
     assert set(parameters) == set(TableLinker.__init__.__kwdefaults__)
     copy = clone(linker)
     assert copy is not linker
-    assert (copy.random_state, copy.null_searches) == (4, 2)
+    assert (copy.random_state, copy.effort) == (4, "quick")
     pd.testing.assert_frame_equal(copy.known_pairs, pairs)
-    assert copy.set_params(method="joint", n_jobs=2) is copy
-    assert (copy.method, copy.n_jobs, linker.method) == ("joint", 2, "auto")
+    assert copy.set_params(partners="all", rank=2) is copy
+    assert (copy.partners, copy.rank, linker.partners) == ("all", 2, "auto")
     with pytest.raises(ValueError, match="nonsense"):
         linker.set_params(nonsense=1)
     with pytest.raises(TypeError, match="nonsense"):
@@ -138,7 +140,7 @@ def test_options_are_those_of_the_function():
 
 def test_fitting_changes_no_parameter_and_no_table(data):
     tables = {name: table.copy() for name, table in data.tables.items()}
-    linker = TableLinker(method="joint", null_searches=1, random_state=0)
+    linker = TableLinker(effort="quick", random_state=0)
     before = linker.get_params()
     linker.fit(tables)
     assert linker.get_params() == before
@@ -156,7 +158,7 @@ def test_an_estimator_must_be_fitted_first(data):
 def test_transform_places_new_rows_at_their_entities():
     data = make_shuffled_tables(50, (16, 14), rank=3, random_state=5)
     table, truth = data.tables["table1"], data.truth["table1"]
-    linker = TableLinker(null_searches=1, random_state=0).fit([data.tables["reference"], table[:40]])
+    linker = TableLinker(effort="quick", random_state=0).fit([data.tables["reference"], table[:40]])
     kept = np.where(truth < 40, truth, -1)
     np.testing.assert_array_equal(linker.links_.permutations["table1"], kept)
     placed = linker.transform(table[40:], table="table1", candidates=3)
@@ -177,7 +179,7 @@ def test_transform_places_new_rows_at_their_entities():
 
 def test_transform_knows_strangers():
     data = make_shuffled_tables(50, (16, 14), rank=3, random_state=5)
-    linker = TableLinker(null_searches=1, method="joint", random_state=0).fit(data.tables)
+    linker = TableLinker(effort="quick", random_state=0).fit(data.tables)
     own = linker.transform(data.tables["table1"], table="table1", candidates=50)
     other = make_shuffled_tables(50, (16, 14), rank=3, random_state=6).tables["table1"]
     strange = linker.transform(other, table="table1", candidates=50)
@@ -206,15 +208,16 @@ def test_the_score_is_close_to_1_where_noise_is_low(gaps, found_gaps):
 def test_the_same_seed_gives_the_same_answer(data, found):
     for route in ROUTES:
         assert_same_links(linked(data.tables, route), found[route])
-    generator = keyless.link(data.tables, null_searches=1, random_state=np.random.default_rng(3))
-    again = keyless.link(data.tables, null_searches=1, random_state=generator.seed)
+    generator = keyless.link(data.tables, effort="quick", random_state=np.random.default_rng(3))
+    again = keyless.link(data.tables, effort="quick", random_state=generator.seed)
     assert_same_links(generator, again)
-    assert keyless.link(data.tables, method="joint", null_searches=1, random_state=np.int64(5)).seed == 5
+    assert link_by("joint", data.tables, effort="quick", random_state=np.int64(5)).seed == 5
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_the_answer_does_not_depend_on_the_number_of_jobs(data, found, route):
-    assert_same_links(linked(data.tables, route, n_jobs=2), found[route])
+def test_the_answer_does_not_depend_on_the_number_of_cores(data, found, route, monkeypatch):
+    monkeypatch.setattr(search, "workers", lambda: 3)
+    assert_same_links(linked(data.tables, route), found[route])
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -292,7 +295,7 @@ def test_known_pairs_are_kept_where_nothing_can_be_linked():
 @pytest.mark.parametrize("route", ROUTES)
 def test_forbidden_pairs_are_never_made(data, route):
     truth = data.truth["table1"]
-    options = {"strangers": True} if route == "joint" else {}
+    options = {"partners": "some"} if route == "joint" else {}
     links = linked(data.tables, route, forbid=[(0, int(truth[0])), (5, int(truth[5]))], **options)
     found = links.permutations["table1"]
     assert found[0] != truth[0]
@@ -312,7 +315,7 @@ def test_rows_match_inside_their_group_only(route):
     left = pd.DataFrame(one, columns=list("pqrs")).assign(ward=group)
     right = pd.DataFrame(two[order], columns=list("tuvw")).assign(ward=group[order])
     right.loc[3, "ward"] = None
-    options = {"strangers": False, "max_time": 3}
+    options = {"partners": "all", "max_time": 3}
     links = linked({"left": left, "right": right}, route, within="ward", **options)
     free = linked({"left": left, "right": right}, route, **options)
     for result, inside in ((links, True), (free, False)):
@@ -351,7 +354,7 @@ def test_groups_labels_and_gaps_together():
     right["ward"] = group.astype(str)[np.argsort(truth)]
     pairs = [("p0", f"s{truth[0]}"), ("p7", f"s{truth[7]}")]
     links = keyless.link(
-        {"left": left, "right": right}, within="ward", known_pairs=pairs, shared=None, null_searches=1, random_state=0
+        {"left": left, "right": right}, within="ward", known_pairs=pairs, shared=None, effort="quick", random_state=0
     )
     np.testing.assert_array_equal(links.permutations["right"], truth)
     assert links.choices["left_out"] == {"left": ["ward"], "right": ["ward"]}
@@ -367,14 +370,14 @@ def test_shared_columns_help_where_nothing_else_does():
     left = pd.DataFrame(np.hstack([common, rng.normal(size=(40, 3))]), columns=["u", "v", "a", "b", "c"])
     noisy = common + 0.01 * rng.normal(size=(40, 2))
     right = pd.DataFrame(np.hstack([noisy, rng.normal(size=(40, 2))])[order], columns=["u", "v", "d", "e"])
-    links = keyless.link({"left": left, "right": right}, null_searches=1, random_state=0, max_time=30)
+    links = keyless.link({"left": left, "right": right}, effort="quick", random_state=0, max_time=30)
     assert (order[links.permutations["right"]] == np.arange(40)).mean() > 0.9
     assert links.choices["start_couplings"] == {"left–right": ["shared columns"]}
 
 
 def test_unequal_tables_leave_rows_without_a_partner():
     data = make_shuffled_tables((50, 42), (16, 14), rank=3, overlap=0.9, random_state=12)
-    links = keyless.link(data.tables, null_searches=1, random_state=0)
+    links = keyless.link(data.tables, effort="quick", random_state=0)
     truth, found = data.truth["table1"], links.permutations["table1"]
     assert (truth < 0).sum() == 12
     assert (found == truth).mean() > 0.95
@@ -390,7 +393,7 @@ def test_unequal_tables_leave_rows_without_a_partner():
 @pytest.mark.parametrize("seed", [13, 14, 15])
 def test_strangers_may_be_allowed_among_equally_many_rows(seed):
     data = make_shuffled_tables((40, 40), (16, 14), rank=3, overlap=0.75, random_state=seed)
-    links = keyless.link(data.tables, strangers=True, null_searches=1, random_state=0)
+    links = keyless.link(data.tables, partners="some", effort="quick", random_state=0)
     truth = data.truth["table1"]
     assert links.choices["route"] == "joint"
     assert (links.permutations["table1"] == truth).mean() > 0.9
@@ -398,7 +401,7 @@ def test_strangers_may_be_allowed_among_equally_many_rows(seed):
 
 def test_everyone_has_a_partner_where_the_caller_says_so():
     data = make_shuffled_tables((40, 40), (16, 14), rank=3, overlap=0.75, random_state=14)
-    links = keyless.link(data.tables, strangers=False, method="joint", null_searches=1, random_state=0, max_time=3)
+    links = link_by("joint", data.tables, partners="all", effort="quick", random_state=0, max_time=3)
     assert sorted(links.permutations["table1"]) == list(range(40))
 
 
@@ -411,7 +414,7 @@ def test_which_entries_are_missing_may_count():
     order = rng.permutation(60)
     left = np.where(hidden[0], NAN, values[0])
     right = np.where(hidden[1], NAN, values[1])[order]
-    links = keyless.link([left, right], missingness=True, method="joint", null_searches=1, random_state=0)
+    links = link_by("joint", [left, right], reading=Reading(missingness=True), effort="quick", random_state=0)
     assert links.choices["missingness"] is True
     assert any(name.endswith("is observed") for name in links.choices["scales"]["table1"])
     assert (order[links.permutations["table1"]] == np.arange(60)).mean() > 0.9
@@ -432,7 +435,7 @@ def test_which_entries_are_missing_may_count():
 def test_unrelated_noise_is_not_linked(route):
     rng = np.random.default_rng(0)
     tables = [rng.normal(size=(40, 10)), rng.normal(size=(40, 9))]
-    links = keyless.link(tables, method=route, random_state=0)
+    links = link_by(route, tables, random_state=0)
     assert links.evidence.verdict != "linked"
     assert not links.model.shared or links.evidence.verdict == "uncertain"
 
@@ -442,7 +445,7 @@ def test_unrelated_noise_is_not_linked(route):
 def test_unrelated_structure_is_not_linked(route):
     """Both of rank 3, but of different people."""
     one, two = (make_shuffled_tables(40, (12, 10), rank=3, random_state=seed).tables for seed in (1, 2))
-    links = keyless.link([one["reference"], two["table1"]], method=route, random_state=0)
+    links = link_by(route, [one["reference"], two["table1"]], random_state=0)
     assert links.evidence.verdict != "linked"
 
 
@@ -451,7 +454,7 @@ def test_known_pairs_alone_are_no_evidence():
     rng = np.random.default_rng(1)
     tables = [rng.normal(size=(40, 10)), rng.normal(size=(40, 9))]
     pairs = [(i, i) for i in range(6)]
-    links = keyless.link(tables, known_pairs=pairs, method="joint", random_state=0)
+    links = link_by("joint", tables, known_pairs=pairs, random_state=0)
     assert links.permutations["table1"][:6].tolist() == list(range(6))
     assert links.evidence.verdict != "linked"
 
@@ -465,7 +468,7 @@ def test_known_pairs_alone_are_no_evidence():
 def test_tiny_tables_have_an_answer_but_prove_nothing(rows, route):
     for seed in range(2):
         rng = np.random.default_rng(seed)
-        links = keyless.link([rng.normal(size=(rows, 4)), rng.normal(size=(rows, 5))], method=route, random_state=0)
+        links = link_by(route, [rng.normal(size=(rows, 4)), rng.normal(size=(rows, 5))], random_state=0)
         assert sorted(links.permutations["table1"][links.permutations["table1"] >= 0]) == list(range(rows))
         assert links.evidence.verdict != "linked"
         assert len(links.matches) == rows
@@ -483,7 +486,7 @@ def test_columns_and_rows_that_say_nothing_do_no_harm(gaps, route):
     tables["table1"][truth[9]] = NAN
     tables["reference"][20] = tables["reference"][21]
     tables["table1"][truth[20]] = tables["table1"][truth[21]]
-    links = keyless.link(tables, method=route, null_searches=1, random_state=0, max_time=60)
+    links = link_by(route, tables, effort="quick", random_state=0, max_time=60)
     found = links.permutations["table1"]
     clear = np.setdiff1d(np.arange(50), [4, 9, 20, 21])
     assert (found[clear] == truth[clear]).mean() > 0.9
@@ -498,7 +501,7 @@ def test_columns_and_rows_that_say_nothing_do_no_harm(gaps, route):
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_constant_tables_say_nothing_at_all(route):
-    links = keyless.link([np.ones((6, 3)), np.full((6, 2), -4.0)], method=route, random_state=0)
+    links = link_by(route, [np.ones((6, 3)), np.full((6, 2), -4.0)], random_state=0)
     assert links.evidence.verdict == "unlinkable"
     np.testing.assert_array_equal(links.completed["table1"], -4.0)
 
@@ -526,7 +529,7 @@ def test_the_time_limit_is_kept_and_told(route):
     one, two = (make_shuffled_tables(120, (20, 18), rank=4, random_state=seed).tables for seed in (1, 2))
     tables = [one["reference"], two["table1"]]
     begin = time.monotonic()
-    links = keyless.link(tables, method=route, random_state=0, max_time=0.5)
+    links = link_by(route, tables, random_state=0, max_time=0.5)
     assert time.monotonic() - begin < 10
     assert links.status.reason == "max_time"
     assert links.status.advice
@@ -577,13 +580,10 @@ TWO = {"clinic": np.arange(12.0).reshape(4, 3), "lab": np.arange(8.0).reshape(4,
     [
         ({"scales": {"age": "log"}}, "scales: must name columns that are used as numbers; found 'age'."),
         ({"scales": {"clinic_0": "cube"}}, "scales, column 'clinic_0': must be one of 'auto',"),
-        ({"method": "magic"}, "method: must be one of 'auto', 'joint', 'pairs', 'landmarks'; found 'magic'."),
+        ({"effort": "magic"}, "effort: must be one of 'quick', 'normal', 'thorough'; found 'magic'."),
         ({"scales": "cube"}, "scales: must be one of 'auto', 'identity', 'log', 'sqrt', 'rank'; found 'cube'."),
-        ({"strangers": "some"}, "strangers: must be True or False; found 'some'."),
-        ({"missingness": None}, "missingness: must be True or False; found None."),
-        ({"n_jobs": 0}, "n_jobs: must be a whole number of at least 1; found 0."),
-        ({"n_jobs": 1.5}, "n_jobs: must be a whole number; found 1.5."),
-        ({"null_searches": 0}, "null_searches: must be a whole number of at least 1; found 0."),
+        ({"partners": False}, "partners: must be one of 'auto', 'all', 'some'; found False."),
+        ({"repeats": ["a", "b"]}, r"repeats: must be None, 'auto' or the name of one table; found \['a', 'b'\]"),
         ({"max_time": 0}, "max_time: must be a positive number; found 0."),
         ({"max_time": "1"}, "max_time: must be a number; found '1'."),
         ({"random_state": "x"}, "random_state: must be None, a whole number from 0 or a numpy Generator; found 'x'."),
@@ -624,7 +624,7 @@ def test_bad_tables_are_named(tables, message):
 
 @pytest.mark.slow
 def test_the_rank_can_be_set(data):
-    links = keyless.link(data.tables, rank=2, method="joint", null_searches=1, random_state=0, max_time=10)
+    links = link_by("joint", data.tables, rank=2, effort="quick", random_state=0, max_time=10)
     assert links.choices["rank"] <= 2
 
 
@@ -642,19 +642,17 @@ def test_a_callback_can_stop_the_run(data):
     assert len(calls) < 20
 
 
-def test_progress_is_recorded_and_logged(data, caplog):
-    with caplog.at_level("INFO", logger="keyless"):
-        links = keyless.link(data.tables, verbose=True, method="joint", null_searches=1, random_state=0)
+def test_progress_is_recorded(data):
+    links = link_by("joint", data.tables, effort="quick", random_state=0)
     stages = [record["stage"] for record in links.history]
     assert {"tables", "joins", "chance", "calibration"} <= set(stages)
-    assert len(caplog.records) == len(links.history)
     seconds = [record["seconds"] for record in links.history]
     assert seconds == sorted(seconds)
 
 
 @pytest.mark.parametrize("method", ["joint", "pairs"])
 def test_canonical_correlations_fall(data, method):
-    links = keyless.link(data.tables, method=method, null_searches=1, random_state=0)
+    links = link_by(method, data.tables, effort="quick", random_state=0)
     correlations = links.found["table1"].correlations
     assert (np.diff(correlations) <= 0).all()
     assert correlations[0] > 0.95
@@ -665,10 +663,10 @@ def test_canonical_correlations_fall(data, method):
 @pytest.mark.slow
 def test_matches_of_unlinkable_tables_are_guesses():
     rng = np.random.default_rng(5)
-    links = keyless.link(
+    links = link_by(
+        "pairs",
         [rng.normal(size=(40, 4)), rng.normal(size=(40, 4))],
-        method="pairs",
-        null_searches=2,
+        effort="quick",
         random_state=0,
     )
     assert links.evidence.verdict != "linked"
@@ -679,11 +677,11 @@ def test_scales_may_be_given_by_column(data):
     right = pd.DataFrame(np.exp(data.tables["table1"]), columns=[f"r{k}" for k in range(12)])
     scales = {f"right:r{k}": "log" for k in range(6)} | {"r11": "rank"}
     for method in ROUTES:
-        links = keyless.link(
+        links = link_by(
+            method,
             {"left": data.tables["reference"], "right": right},
             scales=scales,
-            method=method,
-            null_searches=1,
+            effort="quick",
             random_state=0,
         )
         chosen = links.choices["scales"]["right"]
@@ -696,19 +694,17 @@ def test_scales_may_be_given_by_column(data):
 def test_rows_without_a_partner_are_noticed_among_equally_many():
     """Complete tables of equal size that share four fifths of their entities: nobody said so."""
     made = make_shuffled_tables(60, (18, 15), rank=4, noise=0.05, overlap=0.8, random_state=6)
-    links = keyless.link(made.tables, null_searches=1, random_state=0)
+    links = keyless.link(made.tables, effort="quick", random_state=0)
     assert links.choices["route"] == "joint"
     assert links.evidence.verdict == "linked"
     assert (links.permutations["table1"] == made.truth["table1"]).mean() > 0.95
-    everyone = keyless.link(made.tables, strangers=False, null_searches=1, random_state=0, max_time=10)
+    everyone = keyless.link(made.tables, partners="all", effort="quick", random_state=0, max_time=10)
     assert sorted(everyone.permutations["table1"]) == list(range(60))
 
 
 def test_what_was_set_is_recorded(data):
-    links = keyless.link(
-        data.tables, method="joint", rank=4, strangers=False, shared=None, null_searches=1, random_state=0
-    )
-    assert links.choices["set"] == {"strangers": False, "rank": 4, "method": "joint", "null_searches": 1}
+    links = link_by("joint", data.tables, rank=4, partners="all", shared=None, effort="quick", random_state=0)
+    assert links.choices["set"] == {"partners": "all", "rank": 4, "effort": "quick"}
     assert keyless.link(data.tables, random_state=0).choices["set"] == {}
 
 
@@ -720,7 +716,7 @@ def test_ctrl_c_returns_the_best_so_far(data):
             signal.raise_signal(signal.SIGINT)
         stages.append(stage)
 
-    links = keyless.link(data.tables, method="pairs", callback=press, random_state=0)
+    links = link_by("pairs", data.tables, callback=press, random_state=0)
     assert links.status.reason == "stopped"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -10,51 +10,40 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_MODULES = (
-    "alignment",
-    "answers",
-    "arrays",
-    "assignment",
-    "audit",
-    "completion",
-    "datasets",
-    "engine",
-    "errors",
-    "evidence",
-    "joint",
-    "likelihood",
-    "live",
-    "lowrank",
-    "maps",
-    "metrics",
-    "model",
-    "pairs",
-    "paper",
-    "plots",
-    "problem",
-    "report",
-    "runs",
-    "tables",
-    "transport",
-)
 _NAMES = {
-    "Block": "problem",
-    "ConvergenceWarning": "errors",
+    "Evidence": "evidence",
     "InputError": "errors",
-    "PatchProblem": "problem",
-    "Problem": "problem",
     "Links": "links",
+    "Reading": "tables",
     "SoftImpute": "completion",
     "TableLinker": "linker",
     "link": "linker",
     "load": "links",
 }
+_MODULES = ("assignment", "datasets", "live", "lowrank", "metrics", "paper", "plots", "report", "transport")
+"""Modules that users call by name."""
+
+_PARTS = (
+    "arrays",
+    "audit",
+    "completion",
+    "engine",
+    "errors",
+    "evidence",
+    "maps",
+    "model",
+    "pairs",
+    "problem",
+    "runs",
+    "tables",
+)
+"""Modules for those who build on parts of keyless; they may change from version to version."""
 
 __all__ = ["__version__", *sorted((*_MODULES, *_NAMES))]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in _MODULES or name in _PARTS:
         return importlib.import_module(f"keyless.{name}")
     if name in _NAMES:
         return getattr(importlib.import_module(f"keyless.{_NAMES[name]}"), name)

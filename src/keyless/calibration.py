@@ -46,7 +46,7 @@ def calibrate_joint(
     tables: Sequence[tuple[FloatArray, BoolArray]],
     link: JointLink,
     *,
-    repeats: int = 2,
+    simulations: int = 2,
     seed: int = 0,
     constraints: Constraints | None = None,
     deadline: Deadline | None = None,
@@ -60,7 +60,7 @@ def calibrate_joint(
     Args:
         tables: the standard scores and masks that were linked.
         link: what was found.
-        repeats: how many times tables are simulated.
+        simulations: how many times tables are simulated.
         seed: of all random numbers.
         constraints: those it was found under.
         deadline: after which nothing more is simulated; without any, stated probabilities are taken as they are.
@@ -69,7 +69,7 @@ def calibrate_joint(
     if is_late(deadline):
         return [Calibration() for _ in runs]
     simulation, noise = Simulation(tables, link, constraints=constraints), 1.0
-    for repeat in range(repeats + 1):
+    for repeat in range(simulations + 1):
         if is_late(deadline):
             break
         drawn = simulation.run(seed=seed + repeat, noise=noise)

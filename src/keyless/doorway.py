@@ -12,11 +12,11 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from keyless.errors import InputError
-from keyless.settings import Settings
+from keyless.options import Options
 from keyless.tables import Table
 from keyless.tables.looking import is_named_like_id
 
-__all__ = ["check_no_options", "gathered", "warn_of_text_numbers"]
+__all__ = ["check_no_options", "gathered", "reference_of", "warn_of_text_numbers"]
 
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?%?")
 _MOSTLY = 0.8
@@ -72,12 +72,28 @@ def check_no_options(tables: Any) -> None:
     Args:
         tables: tables by name, or in order.
     """
-    options = {field.name for field in fields(Settings)} & (set(tables) if isinstance(tables, Mapping) else set())
+    options = {field.name for field in fields(Options)} & (set(tables) if isinstance(tables, Mapping) else set())
     for name in options:
         if tables[name] is None or not hasattr(tables[name], "shape"):
             raise InputError(
                 f"tables: must be tables by name; {name!r} is an option. Give it beside them: link(tables, {name}=...)."
             )
+
+
+def reference_of(options: Options) -> str | None:
+    """Return which table is the reference: the one named, or the one that repeats entities.
+
+    Args:
+        options: of the caller.
+    """
+    if options.repeats in (None, "auto") or options.repeats == options.reference:
+        return options.reference
+    if options.reference is not None:
+        raise InputError(
+            f"repeats: must be the reference, since each of its rows gets a partner; found repeats={options.repeats!r} "
+            f"and reference={options.reference!r}. Leave the reference out."
+        )
+    return options.repeats
 
 
 def warn_of_text_numbers(tables: Iterable[Table]) -> None:

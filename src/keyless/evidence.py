@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless.engine.pair import PairLink, sharpness
+from keyless.engine.repeats import RepeatedSide
 from keyless.engine.symmetry import mirrored_share
 from keyless.errors import InputError
 from keyless.joint import JointLink
@@ -35,6 +36,7 @@ __all__ = [
     "judge_joint",
     "judge_large",
     "judge_pair",
+    "judged_rows",
     "overall",
 ]
 
@@ -42,7 +44,7 @@ FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Verdict = Literal["linked", "uncertain", "unlinkable"]
-Doubt = Literal["none", "rows", "map"]
+Doubt = Literal["none", "rows", "repeats", "map"]
 
 _MIRRORED = 0.85
 """A mirror image that is this good makes a link uncertain. Right links seen so far stay below 0.7."""
@@ -82,8 +84,11 @@ class Evidence:
         mirrored: information of the best mirror image of the correspondence, as a share of its own. Near 1, rows come
             in mirror images and nothing in the numbers tells them apart; a few known pairs do. 0 where not looked at.
         doubt: what is in doubt: `"none"`; `"rows"`: the map between the tables is believed, but many rows are too alike
-            to be told apart; `"map"`: the map itself.
+            to be told apart; `"repeats"`: the map is believed, but one of the tables seems to hold several rows of one
+            entity, of which one at the most is matched; `"map"`: the map itself.
         belief: how likely the map is right: 1 where it is believed, 0 where it is no better than chance.
+        repeated: which table seems to hold several rows of one entity: `"left"`, the reference; `"right"`, the other
+            table; or neither.
     """
 
     verdict: Verdict
@@ -95,6 +100,7 @@ class Evidence:
     mirrored: float = 0.0
     doubt: Doubt = "map"
     belief: float = 0.0
+    repeated: RepeatedSide = ""
 
     @property
     def believed(self) -> bool:
@@ -192,12 +198,23 @@ def _judged(evidence: Evidence, *, believed: bool, sharp: bool, clear: float) ->
     return replace(evidence, verdict="linked" if sharp else "uncertain", doubt=doubt, belief=1.0)
 
 
+def judged_rows(evidence: Evidence, probability: FloatArray) -> Evidence:
+    """Return the evidence on a map that is believed, with the verdict that the matches of its rows ask for.
+
+    Args:
+        evidence: on the map.
+        probability: of each match.
+    """
+    sharpness = float(probability.mean()) if len(probability) else 0.0
+    return _judged(replace(evidence, sharpness=sharpness), believed=True, sharp=sharpness > 0.5, clear=1.0)
+
+
 def judge_joint(
     tables: Sequence[tuple[FloatArray, BoolArray]],
     link: JointLink,
     *,
     constraints: Constraints | None = None,
-    repeats: int = 3,
+    comparisons: int = 3,
     seed: int = 0,
     deadline: Deadline | None = None,
     callback: Callback | None = None,
@@ -211,7 +228,7 @@ def judge_joint(
         tables: the standard scores and masks that were linked.
         link: what was found.
         constraints: those it was found under.
-        repeats: how many times the link is destroyed and sought.
+        comparisons: how many times the link is destroyed and sought.
         seed: of all random numbers.
         deadline: after which no further null search begins.
         callback: called after every null search, with stage `"chance"` and the mean score it reached.
@@ -219,8 +236,8 @@ def judge_joint(
     nulls = chance_scores(
         tables,
         rank=link.model.rank,
-        strangers=link.strangers,
-        repeats=repeats,
+        may_be_alone=link.may_be_alone,
+        comparisons=comparisons,
         seed=seed,
         constraints=constraints,
         deadline=deadline,

@@ -35,7 +35,12 @@ _MOST_COMPARED = 5000
 
 
 def read_constraints(
-    tables: Sequence[Table], *, known_pairs: Any = None, forbid: Any = None, within: str | Sequence[str] | None = None
+    tables: Sequence[Table],
+    *,
+    known_pairs: Any = None,
+    forbid: Any = None,
+    within: str | Sequence[str] | None = None,
+    shares: bool = False,
 ) -> Constraints:
     """Return what is known of pairs of rows.
 
@@ -45,6 +50,7 @@ def read_constraints(
             names to such for several.
         forbid: pairs that are sure to be wrong, likewise.
         within: column, or columns, that all tables have and that must agree.
+        shares: whether several rows of the reference may have the same partner.
     """
     groups: tuple[IntArray | None, ...] = ()
     if within is not None:
@@ -54,6 +60,7 @@ def read_constraints(
         groups=groups,
         known=_pairs(tables, known_pairs, "known_pairs"),
         forbidden=_pairs(tables, forbid, "forbid"),
+        shares=shares,
     )
 
 

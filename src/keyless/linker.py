@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from keyless.doorway import check_no_options, gathered, warn_of_text_numbers
+from keyless.doorway import check_no_options, gathered, reference_of, warn_of_text_numbers
+from keyless.linking import Linking
 from keyless.links import Links
 from keyless.live import usual_view
-from keyless.model.scales import ScaleName
-from keyless.progress import Callback
-from keyless.settings import Settings
-from keyless.staircase import Staircase
+from keyless.options import Options
+from keyless.search_options import Effort, Partners, ScaleName
 from keyless.tables import Reading, read_tables
 
 __all__ = ["TableLinker", "link"]
@@ -33,21 +31,19 @@ def link(
     forbid: Any = None,
     within: str | Sequence[str] | None = None,
     shared: Any = "auto",
-    strangers: bool | None = None,
+    partners: Partners = "auto",
+    repeats: str | None = None,
     scales: ScaleName | Mapping[str, ScaleName] = "auto",
     rank: int | None = None,
-    method: Literal["auto", "joint", "pairs", "landmarks"] = "auto",
-    missingness: bool = False,
-    null_searches: int | None = None,
-    random_state: int | np.random.Generator | np.random.RandomState | None = None,
-    n_jobs: int = 1,
+    effort: Effort = "normal",
     max_time: float | None = None,
+    random_state: int | np.random.Generator | np.random.RandomState | None = None,
     checkpoint: str | Path | None = None,
-    verbose: bool = False,
-    progress: bool | None = None,
-    callback: Callback | None = None,
+    callback: Callable[[str, int, int, float], Any] | None = None,
 ) -> Links:
     """Find which rows of the tables are the same entity, how sure that is, and whether it can be told at all.
+
+    All cores are used. How far the search is, is shown in a terminal and in a notebook, unless `callback` is given.
 
     Args:
         tables: two or more tables about the same things, by name (`{"clinic": a, "lab": b}`), in a list or one after
@@ -61,24 +57,20 @@ def link(
         within: column, or columns, of all tables that must agree; rows match inside a group only.
         shared: numeric columns two tables both have: `"auto"` goes by name (frames), a list names them, None ignores
             them.
-        strangers: whether rows may have no partner; None: decided from the data.
+        partners: `"all"`: every row of the smaller table has a partner; `"some"`: rows may have none; `"auto"`: found
+            from the data.
+        repeats: name of the table that has several rows of one entity. Several of its rows may then get the same
+            partner, and it becomes the reference. `"auto"` finds out whether there is such a table. None: every row is
+            matched once at the most, and tables that seem to repeat entities are not called linked.
         scales: how columns are scaled: `"auto"` chooses for each among identity, log and root; or one for all; or, by
             column (`"column"` or `"table:column"`), some of them.
         rank: how many factors the tables have at most; None: found from the data.
-        method: `"joint"` fits one model to all tables, `"pairs"` searches table by table for canonical pairs,
-            `"landmarks"` finds the map by few rows and never looks at all pairs of rows; `"auto"` takes what links,
-            and landmarks from 5,000 rows on.
-        missingness: let which entries are observed count as information about the entity.
-        null_searches: how often the link is destroyed and searched for, to know what chance reaches; None: three times,
-            or once from 500 rows on, where chance hardly varies.
-        random_state: seed; the same seed gives the same answer.
-        n_jobs: how many candidates are worked on at a time; the answer does not depend on it.
+        effort: `"quick"` tries few first maps and compares with chance once; `"thorough"` tries every first map and
+            compares with chance five times.
         max_time: seconds after which the best so far is returned, with a status that says so. Ctrl-C does the same at
             once; a second Ctrl-C interrupts.
+        random_state: seed; the same seed gives the same answer.
         checkpoint: folder in which finished stages are kept; with the same tables and options they are not repeated.
-        verbose: log progress, at level INFO, to the logger `keyless`.
-        progress: show how far the search is. None: in a terminal and in a notebook, unless `verbose` or `callback` is
-            given; not where nobody watches.
         callback: called with stage, step, total (0 where not known) and objective; when it returns True the best so
             far is returned soon.
 
@@ -92,80 +84,19 @@ def link(
         >>> links.evidence.verdict, int((links.permutations["table1"] == truth["table1"]).sum())
         ('linked', 60)
     """
-    linker = TableLinker(
-        reference=reference,
-        reading=reading,
-        known_pairs=known_pairs,
-        forbid=forbid,
-        within=within,
-        shared=shared,
-        strangers=strangers,
-        scales=scales,
-        rank=rank,
-        method=method,
-        missingness=missingness,
-        null_searches=null_searches,
-        random_state=random_state,
-        n_jobs=n_jobs,
-        max_time=max_time,
-        checkpoint=checkpoint,
-        verbose=verbose,
-        progress=progress,
-        callback=callback,
-    )
+    given = locals()
+    linker = TableLinker(**{option.name: given[option.name] for option in fields(Options)})
     return linker.fit(gathered(tables, others)).links_
 
 
-class TableLinker(BaseEstimator):  # type: ignore[misc]
+@dataclass(kw_only=True, eq=False, repr=False)
+class TableLinker(BaseEstimator, Options):  # type: ignore[misc]
     """`link` as a scikit-learn style estimator; the options are those of `link`.
 
     Attributes:
         links_: the result, after `fit`.
         n_features_in_: columns used of each table, by name.
     """
-
-    def __init__(
-        self,
-        *,
-        reference: str | None = None,
-        reading: Reading | None = None,
-        known_pairs: Any = None,
-        forbid: Any = None,
-        within: str | Sequence[str] | None = None,
-        shared: Any = "auto",
-        strangers: bool | None = None,
-        scales: ScaleName | Mapping[str, ScaleName] = "auto",
-        rank: int | None = None,
-        method: Literal["auto", "joint", "pairs", "landmarks"] = "auto",
-        missingness: bool = False,
-        null_searches: int | None = None,
-        random_state: int | np.random.Generator | np.random.RandomState | None = None,
-        n_jobs: int = 1,
-        max_time: float | None = None,
-        checkpoint: str | Path | None = None,
-        verbose: bool = False,
-        progress: bool | None = None,
-        callback: Callback | None = None,
-    ) -> None:
-        self.reference = reference
-        self.reading = reading
-        self.known_pairs = known_pairs
-        self.forbid = forbid
-        self.within = within
-        self.shared = shared
-        self.strangers = strangers
-        self.scales = scales
-        self.rank = rank
-        self.method = method
-        self.missingness = missingness
-        self.null_searches = null_searches
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.max_time = max_time
-        self.checkpoint = checkpoint
-        self.verbose = verbose
-        self.progress = progress
-        self.callback = callback
 
     def fit(self, tables: Mapping[str, Any] | Iterable[Any], y: Any = None) -> TableLinker:
         """Link the tables.
@@ -175,23 +106,23 @@ class TableLinker(BaseEstimator):  # type: ignore[misc]
             y: ignored.
         """
         del y
-        settings = Settings(**{field.name: getattr(self, field.name) for field in fields(Settings)})
-        if isinstance(self.random_state, np.random.RandomState):
-            settings = replace(settings, random_state=int(self.random_state.randint(2**31 - 1)))
+        options = Options(**{option.name: getattr(self, option.name) for option in fields(Options)})
+        options.check()
+        if isinstance(options.random_state, np.random.RandomState):
+            options = replace(options, random_state=int(options.random_state.randint(2**31 - 1)))
         check_no_options(tables)
-        read, _ = read_tables(tables, reference=self.reference, reading=_without_groups(self.reading, self.within))
+        reading = _without_groups(self.reading, self.within)
+        read, _ = read_tables(tables, reference=reference_of(options), reading=reading)
         warn_of_text_numbers(read)
-        with self._view() as shown:
-            settings = settings if shown is None else replace(settings, callback=shown)
-            self.links_ = Staircase(settings, read).links()
+        with usual_view(self.callback) as callback:
+            self.links_ = Linking(replace(options, callback=callback), read).links()
+            repeated = self.links_.repeated if options.repeats == "auto" else None
+            if repeated is not None:
+                # The table whose rows are matched each for itself comes first.
+                read = tuple(sorted(read, key=lambda table: table.name != repeated))
+                self.links_ = Linking(replace(options, callback=callback, repeats=repeated), read).links()
         self.n_features_in_ = {table.name: table.block.shape[1] for table in read}
         return self
-
-    def _view(self) -> contextlib.AbstractContextManager[Callback | None]:
-        """Return what shows progress: nothing where the caller has a callback, or nobody watches."""
-        if self.progress is False or self.callback is not None or (self.progress is None and self.verbose):
-            return contextlib.nullcontext()
-        return usual_view()
 
     def transform(self, rows: Any, *, table: str, candidates: int = 5) -> Any:
         """Place new rows of a known table among the reference's entities.

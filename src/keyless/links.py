@@ -97,6 +97,14 @@ class Links(Answers):
         return self.tables[0].name
 
     @property
+    def repeated(self) -> str | None:
+        """Name of the table that seems to hold several rows of one entity; None where none does."""
+        for name, link in self.found.items():
+            if link.evidence.repeated:
+                return self.reference if link.evidence.repeated == "left" else name
+        return None
+
+    @property
     def permutations(self) -> dict[str, IntArray]:
         """Per table, the row that belongs to each reference row, −1 for none."""
         return {name: link.permutation for name, link in self.found.items()}

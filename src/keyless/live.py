@@ -221,9 +221,15 @@ def sparkline(values: list[float], *, width: int = _TRACE) -> str:
 
 
 @contextlib.contextmanager
-def usual_view() -> Iterator[Stages | None]:
-    """Show what suits the place: the notebook's view in a notebook, the terminal's in a terminal, else nothing."""
-    if _in_notebook():
+def usual_view(callback: Callable[..., Any] | None = None) -> Iterator[Callable[..., Any] | None]:
+    """Show what suits the place: the notebook's view in a notebook, the terminal's in a terminal, else nothing.
+
+    Args:
+        callback: what the caller has for this; it is then all there is.
+    """
+    if callback is not None:
+        yield callback
+    elif _in_notebook():
         with notebook_view() as stages:
             yield stages
     elif sys.stderr is not None and sys.stderr.isatty():

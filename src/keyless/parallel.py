@@ -6,17 +6,25 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from joblib import Parallel, delayed
+from joblib import Parallel, cpu_count, delayed
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-__all__ = ["in_turn", "one_thread"]
+__all__ = ["in_turn", "one_thread", "workers"]
 
 Result = TypeVar("Result")
+
+_MOST_WORKERS = 8
+"""Tasks worked on at a time at the most: the first few of a search often end it, and more would be in vain."""
+
+
+def workers() -> int:
+    """Return how many tasks are worked on at a time: one for each core that this process may use."""
+    return min(int(cpu_count()), _MOST_WORKERS)
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keep the linear algebra to one thread: more would change the order of its sums, and so answers with `n_jobs`."""
+    """Keep the linear algebra to one thread: more would change the order of its sums, and so the answer."""
     with threadpool_limits(limits=1, user_api="blas"):
         yield
 

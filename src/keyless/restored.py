@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless import sound
+from keyless.engine.repeats import RepeatedSide
 from keyless.errors import Status
 from keyless.evidence import Doubt, Evidence, Verdict
 from keyless.model.factor_model import FactorModel
@@ -28,6 +29,7 @@ def evidence(entry: Any) -> Evidence:
     judged = Evidence(**(known | {"null_scores": tuple(sound.number(score, "null_scores") for score in nulls)}))
     sound.one_of(judged.verdict, "verdict", get_args(Verdict))
     sound.one_of(judged.doubt, "doubt", get_args(Doubt))
+    sound.one_of(judged.repeated, "repeated", get_args(RepeatedSide))
     if not 0 <= sound.number(judged.belief, "belief") <= 1:
         raise ValueError("belief must be a number from 0 to 1")
     for name in ("score", "needed", "sharpness", "agreement", "mirrored"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from keyless.engine.repeats import Rivals, repeated_side
 from keyless.errors import Status
 from keyless.evidence import Evidence
 from keyless.model.factor_model import FactorModel
@@ -33,6 +34,8 @@ class Found:
         evidence: whether there is a map.
         limits: which pairs may be matched.
         answer: calibrated probability of each row's answer if the map is right; None: as the coupling says.
+        rivals: how well the best other candidate of each row fits, by which repeated entities are noticed; see
+            `keyless.engine.best_rivals`. None where several rows may have the same partner.
     """
 
     permutation: IntArray
@@ -41,6 +44,7 @@ class Found:
     evidence: Evidence
     limits: Limits
     answer: FloatArray | None = None
+    rivals: Rivals | None = None
 
     @classmethod
     def of(cls, permutation: IntArray, coupling: Any, **rest: Any) -> Found:
@@ -53,6 +57,16 @@ class Found:
         return stated(
             self.permutation, self.coupling, limits=self.limits, belief=self.evidence.belief, answer=self.answer
         )
+
+    @property
+    def judged(self) -> Evidence:
+        """The evidence; tables that seem to repeat entities are not linked row by row, however clear the map is."""
+        if self.rivals is None or not self.evidence.believed:
+            return self.evidence
+        side = repeated_side(self.permutation, self.stated.probability, self.rivals)
+        if not side:
+            return self.evidence
+        return replace(self.evidence, verdict="uncertain", doubt="repeats", repeated=side)
 
     @property
     def expected_right(self) -> float:

@@ -31,7 +31,7 @@ def test_nothing_grows_over_two_hundred_links(tmp_path):
     tables = make_shuffled_tables(14, (5, 4), rank=2, random_state=0).tables
     first = None
     for number in range(LINKS):
-        links = keyless.link(tables, random_state=0, null_searches=1)
+        links = keyless.link(tables, random_state=0, effort="quick")
         links.save(tmp_path / "links.keyless")
         again = keyless.load(tmp_path / "links.keyless")
         assert (again.permutations["table1"] == links.permutations["table1"]).all()

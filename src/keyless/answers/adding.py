@@ -14,7 +14,7 @@ from keyless.answers.extending import extended
 from keyless.answers.placing import new_rows
 from keyless.errors import InputError
 from keyless.knowledge import groups_of
-from keyless.likelihood.pairs import FORBIDDEN, couple_with_strangers, pair_log_ratio
+from keyless.likelihood.pairs import FORBIDDEN, couple_or_nobody, pair_log_ratio
 from keyless.pairs.posterior import prior_log_odds
 from keyless.tables import Reading
 from keyless.tables.matrices import is_sparse
@@ -95,7 +95,7 @@ def _matched(ratios: FloatArray) -> tuple[IntArray, FloatArray]:
     left, right = linear_sum_assignment(np.maximum(gain, 0.0), maximize=True)
     good = gain[left, right] > 0
     partner[left[good]] = right[good]
-    chance = couple_with_strangers(ratios, common=common).toarray()
+    chance = couple_or_nobody(ratios, common=common).toarray()
     # Rows sum to at most 1 up to where the iteration stopped.
     return partner, chance / np.maximum(chance.sum(axis=1, keepdims=True), 1.0)
 

@@ -6,7 +6,7 @@ sum over its observed cells, G = Σ g and h = Σ s, and with
 
     log Z(G, h) = −½ log det(I+G) + ½ hᵀ(I+G)⁻¹h
 
-the log-likelihood ratio of "the same entity" against "strangers" is, for the two sides A and B of a pair,
+the log-likelihood ratio of "the same entity" against "two entities" is, for the two sides A and B of a pair,
 
     ratio = log Z(G_A+G_B, h_A+h_B) − log Z(G_A, h_A) − log Z(G_B, h_B).
 

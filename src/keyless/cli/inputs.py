@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keyless.cli.options import LinkingOptions, ReadingOptions
 from keyless.errors import InputError
+from keyless.search_options import SearchOptions
 
 if TYPE_CHECKING:
     from keyless.runs import Fingerprint
@@ -154,6 +156,7 @@ def reading_of(options: ReadingOptions) -> Any:
         skip=_counts(options.skip, option="--skip"),
         header=_counts(options.header, option="--header"),
         footer=_counts(options.footer, option="--footer"),
+        missingness=options.missingness,
         door="command line",
     )
 
@@ -276,19 +279,12 @@ def linking_options(linking: LinkingOptions, tables: Sequence[Table]) -> dict[st
     from keyless.cli.options import check_device, shared_columns
 
     check_device(linking.device)
-    return {
-        "reference": linking.reference,
+    same = {option.name: getattr(linking, option.name) for option in fields(SearchOptions)}
+    return same | {
         "known_pairs": read_pairs(linking.known_pairs, tables, option="--known-pairs"),
         "forbid": read_pairs(linking.forbid, tables, option="--forbid"),
         "within": list(linking.within) or None,
         "shared": shared_columns(linking.shared),
-        "strangers": linking.strangers,
-        "missingness": linking.missingness,
         "scales": linking.scales,
-        "rank": linking.rank,
-        "method": linking.method,
-        "null_searches": linking.null_searches,
         "random_state": linking.seed,
-        "n_jobs": linking.jobs,
-        "max_time": linking.max_time,
     }

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from keyless.cli.app import INTERRUPTED, app, say, write_out
-from keyless.cli.inputs import STDIN, check_files, check_out, check_report, linking_options, open_tables, warnings_about
+from keyless.cli.inputs import (
+    STDIN,
+    check_files,
+    check_out,
+    check_report,
+    linking_options,
+    open_tables,
+    reading_of,
+    warnings_about,
+)
 from keyless.cli.options import (
     OUTPUT,
     JoiningOptions,
@@ -36,9 +45,6 @@ if TYPE_CHECKING:
     from keyless.tables import Table
 
 __all__ = ["Linked", "link", "run_link"]
-
-_NO_BEARING = (*OUTPUT, "jobs")
-"""Options that do not change the answer."""
 
 _GOES_ON = "the same command with --resume goes on from the last finished stage."
 
@@ -103,7 +109,7 @@ def link(
     with contextlib.ExitStack() as stack:
         unfinished = None
         if out is not None:
-            relevant = {name: value for name, value in options.items() if name not in _NO_BEARING}
+            relevant = {name: value for name, value in options.items() if name not in OUTPUT}
             relevant["tables"] = [place_of(path).where for path in tables]
             unfinished = stack.enter_context(
                 runs.open_unfinished(out, configuration=text, options=relevant, inputs=files, resume=resume)
@@ -183,7 +189,8 @@ def run_link(
         check(read)
     options = linking_options(linking, read)
     watch.stages.spent("reading")
-    links = linked({table.name: table for table in read}, callback=watch, checkpoint=checkpoint, **options)
+    named = {table.name: table for table in read}
+    links = linked(named, reading=reading_of(reading), callback=watch, checkpoint=checkpoint, **options)
     watch.stages.spent("last steps")
     return links
 

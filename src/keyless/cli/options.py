@@ -14,6 +14,7 @@ from cyclopts.config import Dict
 from cyclopts.validators import Number
 
 from keyless.errors import InputError
+from keyless.search_options import ScaleName, SearchOptions
 
 if TYPE_CHECKING:
     from cyclopts import App, ArgumentCollection
@@ -22,9 +23,7 @@ __all__ = [
     "OUTPUT",
     "JoiningOptions",
     "LinkingOptions",
-    "Method",
     "ReadingOptions",
-    "Scales",
     "Several",
     "TableFiles",
     "check_device",
@@ -34,8 +33,6 @@ __all__ = [
     "shared_columns",
 ]
 
-Method: TypeAlias = Literal["auto", "joint", "pairs", "landmarks"]
-Scales: TypeAlias = Literal["auto", "identity", "log", "sqrt", "rank"]
 _REPEATED = Parameter(negative=(), allow_leading_hyphen=True, show_default=False, consume_multiple=False)
 Several: TypeAlias = Annotated[tuple[str, ...], _REPEATED]
 """An option that may be given several times, also with text that begins with a hyphen."""
@@ -70,6 +67,7 @@ class ReadingOptions:
             Repeatable.
         header: How many lines the column names take, likewise; 0 where there are none.
         footer: How many lines below the last row are no rows, such as totals and notes, likewise.
+        missingness: Let which entries are missing count as information.
     """
 
     id: Several = ()
@@ -83,48 +81,34 @@ class ReadingOptions:
     skip: Several = ()
     header: Several = ()
     footer: Several = ()
+    missingness: Annotated[bool, Parameter(show_default=False)] = False
 
 
 @Parameter(name="*", group="Linking")
-@dataclass(frozen=True, kw_only=True)
-class LinkingOptions:
-    """What is known of the rows, and what the search may spend.
+@dataclass(kw_only=True)
+class LinkingOptions(SearchOptions):
+    """What is known of the rows, and what the search may spend; see also `SearchOptions`.
 
     Args:
-        reference: Table whose row order the answer is given in; the first unless given.
         known_pairs: CSV file of sure matches: columns reference_id and row_id, and table when there are several tables.
             A part of an earlier matches.csv will do.
         forbid: CSV file of pairs known to be wrong, in the same form.
         within: Column that all tables have and that must agree; rows match inside a group only. Repeatable.
         shared: Column of numbers that tables share, as `COLUMN` or `FIRST=SECOND`; `none` uses none. Repeatable;
             by default those of the same name.
-        strangers: Whether rows may have no partner; by default this is decided from the data.
-        missingness: Let which entries are missing count as information.
         scales: Scale of all columns of numbers; chosen for each column unless given.
-        rank: How many factors the tables have at most; found from the data unless given.
-        method: One joint model, table by table, by landmark rows (as from 5,000 rows on), or whichever convinces.
-        null_searches: How often the link is destroyed and searched for, to know what chance reaches; three times, of
-            large tables once, unless given.
         seed: The same seed gives the same answer.
-        jobs: How many candidates are worked on at a time; the answer does not depend on it.
-        max_time: Seconds after which the best so far is taken.
         device: Where to compute; `cpu` and `auto` exist today.
     """
 
-    reference: str | None = None
     known_pairs: Path | None = None
     forbid: Path | None = None
     within: Several = ()
     shared: Several = ()
-    strangers: bool | None = None
-    missingness: Annotated[bool, Parameter(show_default=False)] = False
-    scales: Scales = "auto"
+    scales: ScaleName = "auto"
     rank: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
-    method: Method = "auto"
-    null_searches: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
-    seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0
-    jobs: Annotated[int, Parameter(validator=Number(gte=1))] = 1
     max_time: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
+    seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     device: str = "auto"
 
 
@@ -229,8 +213,8 @@ def command_line(options: Mapping[str, Any]) -> str:
         options: what `configuration` returns.
 
     Example:
-        >>> command_line({"tables": ["clinic.csv", "my lab.csv"], "within": ["site"], "strangers": False, "seed": 0})
-        "keyless link clinic.csv 'my lab.csv' --within=site --no-strangers"
+        >>> command_line({"tables": ["clinic.csv", "my lab.csv"], "within": ["site"], "partners": "all", "seed": 0})
+        "keyless link clinic.csv 'my lab.csv' --within=site --partners=all"
     """
     usual = configuration((), ReadingOptions(), LinkingOptions(), JoiningOptions(), out_format="same")
     words = ["keyless", "link", *options["tables"]]

@@ -29,7 +29,10 @@ _MEANING = {
     "unlinkable": "no clearer than chance; these tables cannot be linked by what they hold",
 }
 
-_AMBIGUOUS = "how the tables belong together is known, but many rows are too alike to be told apart"
+_IN_DOUBT = {
+    "rows": "how the tables belong together is known, but many rows are too alike to be told apart",
+    "repeats": "how the tables belong together is known, but one of them holds several rows of one entity",
+}
 """What `uncertain` means where the map is believed."""
 
 _MOST_COLUMNS = 10
@@ -56,7 +59,7 @@ def verdict_lines(links: Links, *, interrupted: bool = False) -> list[str]:
     for name, found in links.found.items():
         evidence, rows = found.evidence, min(found.coupling.shape)
         chance = max(evidence.null_scores, default=None)
-        meaning = _AMBIGUOUS if evidence.doubt == "rows" else _MEANING[evidence.verdict]
+        meaning = _IN_DOUBT.get(evidence.doubt, _MEANING[evidence.verdict])
         lines += [
             f"{printable(links.reference)} and {printable(name)}: {evidence.verdict}, {meaning}.",
             f"  The matches carry {evidence.score:.1f} nats a row; "
@@ -82,6 +85,12 @@ def _next_steps(links: Links, name: str) -> list[str]:
     evidence, candidates = found.evidence, found.coupling.shape[1]
     left = evidence.candidates_left(candidates)
     told = f"Beyond chance, the numbers leave about {left:,.0f} of {candidates:,} candidates for a row"
+    if evidence.doubt == "repeats":
+        repeated = printable(str(links.repeated))
+        return [
+            f"{repeated} seems to hold several rows of one entity, and every row is matched once at the most.",
+            f"Match each of its rows for itself: --repeats {repeated}",
+        ]
     if evidence.ambiguous:
         told = "A mirror image of this answer fits nearly as well"
     return [

@@ -3,6 +3,19 @@
 from keyless.engine.crossing import Crossing
 from keyless.engine.many_rows import link_many_rows, tells_by_groups
 from keyless.engine.pair import PairLink, compared, find_pair, link_pair
+from keyless.engine.repeats import best_rivals, repeated_side, shared_partners
 from keyless.engine.side import Side
 
-__all__ = ["Crossing", "PairLink", "Side", "compared", "find_pair", "link_many_rows", "link_pair", "tells_by_groups"]
+__all__ = [
+    "Crossing",
+    "PairLink",
+    "Side",
+    "best_rivals",
+    "compared",
+    "find_pair",
+    "link_many_rows",
+    "link_pair",
+    "repeated_side",
+    "shared_partners",
+    "tells_by_groups",
+]

@@ -92,7 +92,7 @@ def crossings(
     permutation: IntArray,
     *,
     limits: Limits,
-    repeats: int,
+    comparisons: int,
     seed: int,
     starts: Sequence[tuple[str, FloatArray]] = (),
     deadline: Deadline | None = None,
@@ -104,7 +104,7 @@ def crossings(
         form: factors of both tables and their matching.
         permutation: the right row of each left row, −1 for none.
         limits: which pairs may be matched.
-        repeats: how many comparisons are made at the most; fewer where the first is clear.
+        comparisons: how many comparisons are made at the most; fewer where the first is clear.
         seed: of the splits.
         starts: named couplings that the search for the link began with; so do the searches that tell chance.
         deadline: after which no further comparison begins.
@@ -115,12 +115,12 @@ def crossings(
     matched = np.flatnonzero(permutation >= 0)
     few = len(matched) < _FEWEST_PAIRS or limits.groups is not None
     compared = _shuffled(form, limits, rng) if few else _halved(form, permutation, rng, starts)
-    for _ in range(repeats):
+    for _ in range(comparisons):
         if is_late(deadline):
             break
         found.append(next(compared))
         if callback is not None:
-            callback("chance", len(found), repeats, found[-1].chance)
+            callback("chance", len(found), comparisons, found[-1].chance)
         if found[0].decided:
             break
     return found

@@ -83,7 +83,7 @@ def link_many_rows(
     *,
     limits: Limits | None = None,
     every_row: bool | None = None,
-    repeats: int = 1,
+    comparisons: int = 1,
     seed: int = 0,
     deadline: Deadline | None = None,
     callback: Callback | None = None,
@@ -97,7 +97,7 @@ def link_many_rows(
         right: the right table.
         limits: which pairs may be matched, rows in the caller's order; None: all.
         every_row: whether every row of the smaller table has a partner; None: decided from the data.
-        repeats: how often the link is compared with chance at the most.
+        comparisons: how often the link is compared with chance at the most.
         seed: of all random numbers.
         deadline: when the best so far is returned.
         callback: called with stage, step, total and objective.
@@ -127,7 +127,7 @@ def link_many_rows(
                 form,
                 permutation,
                 limits=anywhere,
-                repeats=repeats,
+                comparisons=comparisons,
                 seed=seed,
                 deadline=deadline,
                 callback=callback,
@@ -167,7 +167,7 @@ def _from_outermost(
         # There may be nothing to find: then all rows are not worth their time.
         sample = Form(left.scales, some[0], some[1], found)
         matches = matched(found.ratios, None)[0]
-        early = crossings(sample, matches, limits=Limits(among.shape), repeats=1, seed=seed, deadline=deadline)
+        early = crossings(sample, matches, limits=Limits(among.shape), comparisons=1, seed=seed, deadline=deadline)
     hopeless = bool(early) and early[0].hopeless
     return _Proposal(found.fit, tuple(search.tried), search.agreement, tuple(early) if hopeless else ())
 
@@ -273,4 +273,4 @@ def _among(limits: Limits, chosen: Sequence[IntArray]) -> Limits:
             place[rows] = np.arange(len(rows))
         moved = np.stack([places[0][pairs[:, 0]], places[1][pairs[:, 1]]], axis=1)
         parts.append(moved[(moved >= 0).all(axis=1)])
-    return Limits(shape, groups, *parts)
+    return Limits(shape, groups, parts[0], parts[1])

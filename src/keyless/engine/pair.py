@@ -104,9 +104,8 @@ def link_pair(
     starts: Sequence[tuple[str, FloatArray]] = (),
     every_row: bool | None = None,
     spaces: int | None = None,
-    repeats: int = 2,
+    comparisons: int = 2,
     seed: int = 0,
-    n_jobs: int = 1,
     deadline: Deadline | None = None,
     callback: Callback | None = None,
 ) -> PairLink:
@@ -119,9 +118,8 @@ def link_pair(
         starts: named couplings that are tried first, likewise.
         every_row: whether every row of the smaller table has a partner; None: decided from the data.
         spaces: in how many spaces first couplings are sought; None: as many as the number of rows affords.
-        repeats: how often the link is compared with chance at the most.
+        comparisons: how often the link is compared with chance at the most.
         seed: of all random numbers.
-        n_jobs: how many candidates are worked on at a time; the answer does not depend on it.
         deadline: when the best so far is returned.
         callback: called with stage, step, total and objective.
 
@@ -142,12 +140,11 @@ def link_pair(
         every_row=every_row,
         spaces=spaces,
         seed=seed,
-        n_jobs=n_jobs,
         deadline=deadline,
         callback=callback,
     )
     return compared(
-        link, limits=limits, starts=starts, repeats=repeats, seed=seed, deadline=deadline, callback=callback
+        link, limits=limits, starts=starts, comparisons=comparisons, seed=seed, deadline=deadline, callback=callback
     )
 
 
@@ -156,12 +153,12 @@ def compared(
     *,
     limits: Limits | None = None,
     starts: Sequence[tuple[str, FloatArray]] = (),
-    repeats: int = 2,
+    comparisons: int = 2,
     seed: int = 0,
     deadline: Deadline | None = None,
     callback: Callback | None = None,
 ) -> PairLink:
-    """Return a link compared with chance, as often as `repeats` says at the most; as it is where that was done."""
+    """Return a link compared with chance, as often as `comparisons` says at the most; as it is where that was done."""
     if link.crossings:
         return link
     rows, columns = link.orders
@@ -172,7 +169,7 @@ def compared(
             link.form,
             permutation,
             limits=limits.reordered(rows, columns),
-            repeats=repeats,
+            comparisons=comparisons,
             seed=seed,
             starts=[(name, coupling[np.ix_(rows, columns)]) for name, coupling in starts],
             deadline=deadline,
@@ -190,7 +187,6 @@ def find_pair(
     every_row: bool | None = None,
     spaces: int | None = None,
     seed: int = 0,
-    n_jobs: int = 1,
     deadline: Deadline | None = None,
     callback: Callback | None = None,
 ) -> PairLink:
@@ -209,7 +205,6 @@ def find_pair(
             own,
             starts=begun,
             spaces=spaces,
-            n_jobs=n_jobs,
             deadline=deadline,
             callback=callback,
         )
@@ -221,7 +216,7 @@ def find_pair(
                 form,
                 permutation,
                 limits=own,
-                repeats=1,
+                comparisons=1,
                 seed=seed,
                 starts=begun,
                 deadline=deadline,

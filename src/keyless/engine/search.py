@@ -21,7 +21,7 @@ from keyless.maps.alternation import Alternation, Candidate
 from keyless.maps.signatures import SPACES, first_couplings
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
-from keyless.parallel import in_turn
+from keyless.parallel import in_turn, workers
 from keyless.progress import Callback, Deadline, is_late
 
 __all__ = ["Search", "Start", "outermost"]
@@ -110,7 +110,6 @@ class Search:
         limits: which pairs may be matched.
         starts: named couplings that are tried before all others.
         spaces: in how many spaces first couplings are sought; None: as many as the number of rows affords.
-        n_jobs: how many couplings are grown at a time; the answer does not depend on it.
         deadline: when the best so far is returned.
         callback: called after every candidate with the stage, the step, the steps there are and the best information.
         tried: how the candidates came to be.
@@ -121,7 +120,6 @@ class Search:
     limits: Limits
     starts: Sequence[tuple[str, FloatArray]] = ()
     spaces: int | None = None
-    n_jobs: int = 1
     deadline: Deadline | None = None
     callback: Callback | None = None
     tried: list[Start] = field(default_factory=list)
@@ -133,7 +131,7 @@ class Search:
         # Every worker has its own: an alternation holds the coupling it works on.
         self.workers = [
             (Alternation(left, right, allowed=self.allowed), Alternation(left, right, allowed=self.allowed, folds=1))
-            for _ in range(self.n_jobs)
+            for _ in range(workers())
         ]
         self.climbing = self.workers[0][0]
         self.refinement = Refinement(self.left.compact, self.right.compact, limits=self.limits)
@@ -164,10 +162,10 @@ class Search:
         total = len(self.starts) + 3 * len(spaces)
         couplings = self._couplings(spaces)
         number = 0
-        while named := list(islice(couplings, self.n_jobs)):
+        while named := list(islice(couplings, len(self.workers))):
             tasks = ((worker, *each) for worker, each in enumerate(named))
             # All of a batch are grown, but looked at one by one: the answer does not depend on the size of batches.
-            batch = list(in_turn(self._grown, tasks, n_jobs=self.n_jobs))
+            batch = list(in_turn(self._grown, tasks, n_jobs=len(self.workers)))
             if any(self._ends(grown, number + k, total) for k, grown in enumerate(batch, start=1)):
                 break
             number += len(batch)
@@ -193,7 +191,10 @@ class Search:
 
     def _couplings(self, spaces: Sequence[tuple[float, int]]) -> Iterator[tuple[str, FloatArray]]:
         for name, coupling in self.starts:
-            yield name, coupling[np.ix_(*self.rows)]
+            among = coupling[np.ix_(*self.rows)]
+            # Known pairs may all be of other rows than those that are searched.
+            if among.any():
+                yield name, among
         yield from first_couplings(self.left, self.right, rows=self.rows, spaces=spaces, allowed=self.allowed)
 
     def _grown(self, worker: int, name: str, coupling: FloatArray) -> list[tuple[Candidate, Any]]:

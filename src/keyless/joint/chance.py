@@ -23,8 +23,8 @@ def chance_scores(
     tables: Sequence[tuple[FloatArray, BoolArray]],
     *,
     rank: int,
-    strangers: bool,
-    repeats: int,
+    may_be_alone: bool,
+    comparisons: int,
     seed: int,
     constraints: Constraints | None = None,
     deadline: Deadline | None = None,
@@ -32,7 +32,7 @@ def chance_scores(
 ) -> list[list[float]]:
     """Return, per table but the first, the scores that refinement reaches where there is nothing to find.
 
-    Scores are nats per row that could be matched, so that a few lucky rows among many strangers count for little.
+    Scores are nats per row that could be matched, so that a few lucky rows among many count for little.
 
     In every repeat each column of all tables but the first gets its rows permuted on its own, missing entries with
     them, so that distributions stay and dependence goes; then a joint model is fitted and all tables re-matched until
@@ -41,8 +41,8 @@ def chance_scores(
     Args:
         tables: standard scores (0 where missing) and masks.
         rank: of the model to begin with.
-        strangers: whether rows may have no partner.
-        repeats: how many times.
+        may_be_alone: whether rows may have no partner.
+        comparisons: how many times.
         seed: of all random numbers.
         constraints: which rows may, must or must not be the same entity.
         deadline: after which no further repeat begins.
@@ -51,7 +51,7 @@ def chance_scores(
     rng = np.random.default_rng([seed, 29])
     scores: list[list[float]] = [[] for _ in tables[1:]]
     smallest = min(len(values) for values, _ in tables)
-    for repeat in range(1, repeats + 1):
+    for repeat in range(1, comparisons + 1):
         if is_late(deadline):
             break
         destroyed = [tables[0], *(_without_dependence(values, mask, rng) for values, mask in tables[1:])]
@@ -61,13 +61,13 @@ def chance_scores(
         stacked = stack(destroyed, rows)
         model, _ = fit(*stacked, initial_model(*stacked, rank), max_iter=30)
         cluster = Cluster(tuple(range(len(destroyed))), rows, model)
-        cluster = refine(collection, cluster, strangers=strangers)
+        cluster = refine(collection, cluster, may_be_alone=may_be_alone)
         ratios = held_out_log_ratios(destroyed, cluster.rows, rank=cluster.model.rank + 2)
         for place, unseen in enumerate(ratios, start=1):
             matched = (cluster.rows[0] >= 0) & (cluster.rows[place] >= 0)
             scores[place - 1].append(held_out_score(unseen, cluster.rows[0][matched], cluster.rows[place][matched]))
         if callback is not None:
-            callback("chance", repeat, repeats, float(np.mean([reached[-1] for reached in scores])))
+            callback("chance", repeat, comparisons, float(np.mean([reached[-1] for reached in scores])))
     return scores
 
 

@@ -45,7 +45,7 @@ ScoreTable = tuple[FloatArray, BoolArray]
 
 
 FRAME_VARIANCES = (2.0, 0.5)
-"""In the first rounds of refinement with strangers: variance of a table's latent frame, times the rows it has."""
+"""First rounds of refinement where rows may be alone: variance of a table's latent frame, times the rows it has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ def rest_and_own(collection: Collection, cluster: Cluster, position: int) -> tup
 
 
 def match_table(
-    collection: Collection, cluster: Cluster, position: int, *, strangers: bool, blur: float = 0.0
+    collection: Collection, cluster: Cluster, position: int, *, may_be_alone: bool, blur: float = 0.0
 ) -> tuple[Cluster, Match, FloatArray]:
     """Match one member against all the others joined.
 
@@ -147,7 +147,7 @@ def match_table(
         collection: the tables.
         cluster: the joined tables; entities that only the member in question knows are left out.
         position: which member.
-        strangers: whether rows may have no partner.
+        may_be_alone: whether rows may have no partner.
         blur: variance by which the member's latents may be off because its frame is not yet known well.
 
     Returns:
@@ -167,12 +167,14 @@ def match_table(
         (np.arange(len(own)),),
     )
     log_ratio = pair_log_ratio(rest, own.blurred(blur), allowed=knowledge.allowed)
-    return cluster, match(knowledge.with_known(log_ratio), strangers=strangers), log_ratio
+    return cluster, match(knowledge.with_known(log_ratio), may_be_alone=may_be_alone), log_ratio
 
 
-def rematch(collection: Collection, cluster: Cluster, position: int, *, strangers: bool, blur: float = 0.0) -> Cluster:
+def rematch(
+    collection: Collection, cluster: Cluster, position: int, *, may_be_alone: bool, blur: float = 0.0
+) -> Cluster:
     """Match one member anew against all the others joined; rows left alone become entities of their own."""
-    cluster, found, _ = match_table(collection, cluster, position, strangers=strangers, blur=blur)
+    cluster, found, _ = match_table(collection, cluster, position, may_be_alone=may_be_alone, blur=blur)
     size = len(collection.tables[cluster.members[position]][0])
     single = np.setdiff1d(np.arange(size), found.permutation)
     nothing = np.full(len(single), -1)
@@ -227,7 +229,7 @@ def refine(
     collection: Collection,
     cluster: Cluster,
     *,
-    strangers: bool,
+    may_be_alone: bool,
     max_rounds: int = 8,
     expired: Callable[[], bool] = lambda: False,
 ) -> Cluster:
@@ -236,7 +238,7 @@ def refine(
     Args:
         collection: the tables.
         cluster: where to start.
-        strangers: whether rows may have no partner.
+        may_be_alone: whether rows may have no partner.
         max_rounds: stop after so many rounds.
         expired: tells whether time is up; asked before each round.
     """
@@ -249,10 +251,10 @@ def refine(
             break
         before = cluster.pairing
         # Too sharp too soon, only rows near the middle find their partner, and they cannot say where the others are.
-        blur = FRAME_VARIANCES[turn] / smallest if strangers and turn < len(FRAME_VARIANCES) else 0.0
+        blur = FRAME_VARIANCES[turn] / smallest if may_be_alone and turn < len(FRAME_VARIANCES) else 0.0
         for position in positions:
-            cluster = rematch(collection, cluster, position, strangers=strangers, blur=blur)
-            if strangers:
+            cluster = rematch(collection, cluster, position, may_be_alone=may_be_alone, blur=blur)
+            if may_be_alone:
                 cluster = realign(collection, cluster, position)
         cluster = refit(collection, cluster)
         if not blur and cluster.pairing == before:

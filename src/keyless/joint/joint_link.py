@@ -12,7 +12,7 @@ from keyless.arrays import Array, as_matrix, to_numpy
 from keyless.errors import CONVERGED, InputError, Status
 from keyless.joint.clusters import Cluster, Collection, alone, match_table, overall_score
 from keyless.joint.knowledge import implied
-from keyless.joint.linking import Task, decide_strangers, finish, link_all
+from keyless.joint.linking import Task, decide_alone, finish, link_all
 from keyless.joint.ordering import Arrangement
 from keyless.joint.watch import Start, Watch
 from keyless.model.factor_model import FactorModel, fit_table
@@ -34,7 +34,7 @@ class JointLink:
         permutations: per other table, the row that belongs to each reference row, −1 for none.
         couplings: per other table, reference rows × its rows: the probability that they are the same entity, given the
             model and how the other tables are joined. Rows sum to less than 1 where there may be no partner.
-        log_ratios: likewise, the log-likelihood ratio of "same entity" against "strangers", every table against all
+        log_ratios: likewise, the log-likelihood ratio of "same entity" against "two entities", every table against all
             the others joined; `keyless.likelihood.FORBIDDEN` for pairs that are not allowed.
         rows: per table, reference included, the row of every entity, −1 where it has none. The first entities are the
             rows of the reference, in order.
@@ -43,7 +43,7 @@ class JointLink:
         score: mean log-likelihood ratio per matched row, each table against all the others, known pairs left out; 0
             where none is matched.
         expected_score: what the model expects it to be when all matches are right.
-        strangers: whether rows were allowed to have no partner.
+        may_be_alone: whether rows were allowed to have no partner.
         status: how the search ended.
         starts: what was tried, in order.
     """
@@ -56,7 +56,7 @@ class JointLink:
     convincing: bool
     score: float
     expected_score: float
-    strangers: bool
+    may_be_alone: bool
     status: Status
     starts: tuple[Start, ...]
 
@@ -65,7 +65,7 @@ def link_tables(
     tables: Sequence[tuple[Array, Array]],
     *,
     rank: int | None = None,
-    strangers: bool | None = None,
+    may_be_alone: bool | None = None,
     thorough: bool = True,
     constraints: Constraints | None = None,
     start_couplings: Mapping[tuple[int, int], Array] | None = None,
@@ -81,7 +81,7 @@ def link_tables(
     Args:
         tables: standard scores (0 where missing) and masks (True where observed), the reference first.
         rank: the most factors there are; None: found from the data.
-        strangers: whether rows may have no partner. None: decided from the data (yes, if the sizes differ).
+        may_be_alone: whether rows may have no partner. None: decided from the data (yes, if the sizes differ).
         thorough: look again, and long, where no join convinces at first.
         constraints: which rows may, must or must not be the same entity.
         start_couplings: per pair of tables, rows of the one × rows of the other: a correspondence to try first.
@@ -120,17 +120,17 @@ def link_tables(
     for place, (values, mask) in enumerate(placed):
         clusters.append(alone(place, len(values), fit_table(values, mask, largest_rank=task.largest_rank)))
         watch.report("tables", place + 1, len(placed), float(clusters[-1].model.rank))
-    if strangers is None and len(set(sizes)) > 1:
-        strangers = True
-    cluster, sure = link_all(task, clusters, strangers=strangers)
-    if strangers is None:
+    if may_be_alone is None and len(set(sizes)) > 1:
+        may_be_alone = True
+    cluster, sure = link_all(task, clusters, may_be_alone=may_be_alone)
+    if may_be_alone is None:
         partial = any(np.any(index < 0) for index in cluster.rows)
-        cluster, strangers = decide_strangers(task, cluster)
-        if partial and not strangers and not watch.expired():
+        cluster, may_be_alone = decide_alone(task, cluster)
+        if partial and not may_be_alone and not watch.expired():
             # Some join left rows alone that turn out to have partners: it may have been a wrong one.
-            cluster, sure = link_all(task, clusters, strangers=False)
-    cluster = finish(task, cluster, strangers=strangers)
-    return _result(task, cluster, arrangement, strangers=strangers, sure=sure)
+            cluster, sure = link_all(task, clusters, may_be_alone=False)
+    cluster = finish(task, cluster, may_be_alone=may_be_alone)
+    return _result(task, cluster, arrangement, may_be_alone=may_be_alone, sure=sure)
 
 
 def _checked_tables(tables: Sequence[tuple[Array, Array]]) -> list[tuple[FloatArray, BoolArray]]:
@@ -164,14 +164,14 @@ def _checked_couplings(
     return checked
 
 
-def _result(task: Task, cluster: Cluster, arrangement: Arrangement, *, strangers: bool, sure: bool) -> JointLink:
+def _result(task: Task, cluster: Cluster, arrangement: Arrangement, *, may_be_alone: bool, sure: bool) -> JointLink:
     """The cluster of the tables in standard order, as the answer about the tables as given."""
     collection = task.collection
     reference = arrangement.place(0)
     couplings, log_ratios = [], []
     for number in range(1, len(arrangement.tables)):
         place = arrangement.place(number)
-        kept, found, log_ratio = match_table(collection, cluster, place, strangers=strangers)
+        kept, found, log_ratio = match_table(collection, cluster, place, may_be_alone=may_be_alone)
         entities = np.argsort(arrangement.orders[reference].given_rows(kept.rows[reference]), kind="stable")
         entities = entities[np.count_nonzero(kept.rows[reference] < 0) :]
         columns = arrangement.orders[place].standard_rows
@@ -189,7 +189,7 @@ def _result(task: Task, cluster: Cluster, arrangement: Arrangement, *, strangers
         convincing=sure,
         score=score,
         expected_score=expected,
-        strangers=strangers,
+        may_be_alone=may_be_alone,
         status=_status(task.watch, cluster, sure=sure),
         starts=tuple(_given_start(start, arrangement) for start in task.watch.starts),
     )

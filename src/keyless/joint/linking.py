@@ -30,7 +30,7 @@ __all__ = [
     "Task",
     "complete",
     "convincing",
-    "decide_strangers",
+    "decide_alone",
     "finish",
     "freedom_of_choice",
     "link_all",
@@ -105,7 +105,7 @@ def convincing(
     chance: float,
     freedom: float,
     matched: float,
-    strangers: bool,
+    may_be_alone: bool,
 ) -> bool:
     """Tell whether a join is the right one.
 
@@ -121,9 +121,9 @@ def convincing(
         chance: about what a wrong join reaches, see `Knowledge.chance`.
         freedom: what choosing the best of all partial matchings and rotations can add, see `freedom_of_choice`.
         matched: matched share of the smaller side.
-        strangers: whether rows may have no partner.
+        may_be_alone: whether rows may have no partner.
     """
-    if strangers:
+    if may_be_alone:
         return matched >= 0.3 and score >= max(0.95 * expected, 1.5 * chance, 1.25 * freedom)
     refined = score >= max(0.8 * expected, 1.3 * chance + 0.3 * rank)
     return refined or alignment_score >= 0.85 * expected >= 0.8 * chance
@@ -171,7 +171,7 @@ def _sketch_plan(first: Cluster, second: Cluster) -> list[tuple[SketchKind, int]
 
 
 def link_pair(
-    task: Task, first: Cluster, second: Cluster, *, strangers: bool | None, thorough: bool, spare: int = 5
+    task: Task, first: Cluster, second: Cluster, *, may_be_alone: bool | None, thorough: bool, spare: int = 5
 ) -> PairLink:
     """Find the join of two clusters of the largest joint evidence; stop at the first convincing one.
 
@@ -179,12 +179,12 @@ def link_pair(
         task: the tables.
         first: one cluster.
         second: the other.
-        strangers: whether rows may have no partner; None: every row is given one first, and where that does not
+        may_be_alone: whether rows may have no partner; None: every row is given one first, and where that does not
             convince, rows may stay alone.
         thorough: also kick local optima, see the tables in several ways, and join more than the best alignments.
         spare: how many of the best alignments are joined when thorough.
     """
-    search = _PairSearch(task, first, second, strangers)
+    search = _PairSearch(task, first, second, may_be_alone)
     plan = [(kind, rank) for kind, rank in _sketch_plan(first, second) if rank <= task.largest_rank]
     best: PairLink | None = None
     for kind, rank in plan if thorough else plan[:1]:
@@ -203,9 +203,9 @@ def link_pair(
 class _PairSearch:
     """The search for the right join of two clusters."""
 
-    def __init__(self, task: Task, first: Cluster, second: Cluster, strangers: bool | None) -> None:
+    def __init__(self, task: Task, first: Cluster, second: Cluster, may_be_alone: bool | None) -> None:
         self.task, self.first, self.second = task, first, second
-        self.choices = (False, True) if strangers is None else (strangers,)
+        self.choices = (False, True) if may_be_alone is None else (may_be_alone,)
         self.knowledge = task.knowledge(first, second)
         self.given = task.given(first, second)
         self.smaller = min(first.entities, second.entities)
@@ -245,10 +245,10 @@ class _PairSearch:
         model = views[0].model.joined(views[1].model.rotated(found.rotation))
         log_ratio = self.knowledge.with_known(found.log_ratio)
         links: list[PairLink] = []
-        for strangers in self.choices:
-            partner = match(log_ratio, strangers=strangers).permutation
+        for may_be_alone in self.choices:
+            partner = match(log_ratio, may_be_alone=may_be_alone).permutation
             start = merge(self.first, self.second, partner, model)
-            cluster = refine(self.task.collection, start, strangers=strangers, expired=self.task.watch.expired)
+            cluster = refine(self.task.collection, start, may_be_alone=may_be_alone, expired=self.task.watch.expired)
             score, _, matched = joint_score(self.task.collection, cluster, range(len(self.first.members)))
             sure = convincing(
                 score,
@@ -258,7 +258,7 @@ class _PairSearch:
                 chance=self.chance,
                 freedom=self.freedom(matched, cluster.model.rank),
                 matched=matched / self.smaller,
-                strangers=strangers,
+                may_be_alone=may_be_alone,
             )
             links.append(PairLink(cluster, score, sure))
             if sure:
@@ -266,7 +266,7 @@ class _PairSearch:
         return links[0]
 
 
-def link_all(task: Task, clusters: Sequence[Cluster], *, strangers: bool | None) -> tuple[Cluster, bool]:
+def link_all(task: Task, clusters: Sequence[Cluster], *, may_be_alone: bool | None) -> tuple[Cluster, bool]:
     """Join clusters, the most convincing pair first, until one is left.
 
     Returns:
@@ -280,20 +280,20 @@ def link_all(task: Task, clusters: Sequence[Cluster], *, strangers: bool | None)
         for key, (first, second) in pairs.items():
             hurried = any(other in links for other in pairs) and task.watch.expired()
             if key not in links and not hurried:
-                links[key] = link_pair(task, first, second, strangers=strangers, thorough=False)
+                links[key] = link_pair(task, first, second, may_be_alone=may_be_alone, thorough=False)
         ranked = _ranked(links, pairs)
         if task.thorough and not links[ranked[0]].convincing:
             for key in ranked:
                 if task.watch.expired():
                     break
-                links[key] = link_pair(task, *pairs[key], strangers=strangers, thorough=True)
+                links[key] = link_pair(task, *pairs[key], may_be_alone=may_be_alone, thorough=True)
                 if links[key].convincing:
                     break
             ranked = _ranked(links, pairs)
         best = ranked[0]
         sure = sure and links[best].convincing
-        if strangers is None and any(np.any(index < 0) for index in links[best].cluster.rows):
-            strangers = True
+        if may_be_alone is None and any(np.any(index < 0) for index in links[best].cluster.rows):
+            may_be_alone = True
         remaining = [cluster for cluster in remaining if cluster not in pairs[best]] + [links[best].cluster]
         task.watch.report("joins", len(clusters) - len(remaining), len(clusters) - 1, links[best].score)
     return remaining[0], sure
@@ -306,13 +306,13 @@ def _ranked(
     return sorted(tried, key=lambda key: (links[key].convincing, links[key].score), reverse=True)
 
 
-def decide_strangers(task: Task, cluster: Cluster) -> tuple[Cluster, bool]:
+def decide_alone(task: Task, cluster: Cluster) -> tuple[Cluster, bool]:
     """Decide for equal sizes: all have a partner unless, with everyone given one, some clearly have none."""
     whole = cluster if all(np.all(index >= 0) for index in cluster.rows) else complete(task, cluster)
-    if not _has_strangers(task.collection, whole):
+    if not _has_rows_alone(task.collection, whole):
         return whole, False
     if whole is cluster:
-        cluster = refine(task.collection, cluster, strangers=True, expired=task.watch.expired)
+        cluster = refine(task.collection, cluster, may_be_alone=True, expired=task.watch.expired)
     return cluster, True
 
 
@@ -321,21 +321,21 @@ def complete(task: Task, cluster: Cluster) -> Cluster:
     kept = cluster.rows[0] >= 0
     cluster = replace(cluster, rows=tuple(index[kept] for index in cluster.rows))
     for position in range(1, len(cluster.members)):
-        cluster = rematch(task.collection, cluster, position, strangers=False)
-    return refine(task.collection, cluster, strangers=False, max_rounds=3, expired=task.watch.expired)
+        cluster = rematch(task.collection, cluster, position, may_be_alone=False)
+    return refine(task.collection, cluster, may_be_alone=False, max_rounds=3, expired=task.watch.expired)
 
 
-def _has_strangers(collection: Collection, cluster: Cluster, *, sure: float = 0.99) -> bool:
+def _has_rows_alone(collection: Collection, cluster: Cluster, *, sure: float = 0.99) -> bool:
     """Whether more rows than chance allows (two, or one in 200) have, with probability `sure` each, no partner."""
     for position, member in enumerate(cluster.members):
-        _, found, _ = match_table(collection, cluster, position, strangers=True)
+        _, found, _ = match_table(collection, cluster, position, may_be_alone=True)
         single = int((found.coupling(max_iter=100, tolerance=1e-3).sum(axis=0) < 1.0 - sure).sum())
         if single > max(2, len(collection.tables[member][0]) / 200):
             return True
     return False
 
 
-def finish(task: Task, cluster: Cluster, *, strangers: bool) -> Cluster:
+def finish(task: Task, cluster: Cluster, *, may_be_alone: bool) -> Cluster:
     """Bring the members into order, and refine once more from a fresh model whose rank is found anew."""
     order = np.argsort(cluster.members)
     tables = task.collection.of(cluster.members)
@@ -357,6 +357,6 @@ def finish(task: Task, cluster: Cluster, *, strangers: bool) -> Cluster:
     if fresh.rank == cluster.model.rank and bound <= cluster.evidence + 1.0:
         return cluster
     start = replace(cluster, model=fresh)
-    again = refine(task.collection, start, strangers=strangers, expired=task.watch.expired)
+    again = refine(task.collection, start, may_be_alone=may_be_alone, expired=task.watch.expired)
     again = refit(task.collection, again, max_iter=60)
     return again if again.evidence > cluster.evidence else cluster

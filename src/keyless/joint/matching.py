@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless.assignment import assign
-from keyless.likelihood.pairs import FORBIDDEN, couple, couple_with_strangers
+from keyless.likelihood.pairs import FORBIDDEN, couple, couple_or_nobody
 from keyless.pairs.posterior import prior_log_odds
 
 __all__ = ["Match", "match"]
@@ -35,7 +35,7 @@ class Match:
     def coupling(self, *, max_iter: int = 500, tolerance: float = 1e-4) -> FloatArray:
         """Return the probability of each pair (temperature 1); forbidden pairs have none."""
         if self.common is not None:
-            found = couple_with_strangers(
+            found = couple_or_nobody(
                 self.log_ratio, common=self.common, max_iter=max_iter, tolerance=tolerance
             ).toarray()
             return np.asarray(found, dtype=np.float64)
@@ -47,21 +47,21 @@ class Match:
         return coupling
 
 
-def match(log_ratio: FloatArray, *, strangers: bool, max_iter: int = 20) -> Match:
+def match(log_ratio: FloatArray, *, may_be_alone: bool, max_iter: int = 20) -> Match:
     """Find the matching of the largest total log-likelihood ratio.
 
     Args:
         log_ratio: left × right; pairs at `FORBIDDEN` are never made.
-        strangers: whether rows may have no partner. Then how many do is estimated from the coupling itself, and a pair
-            is made where it is more likely than not that both rows are the same entity.
+        may_be_alone: whether rows may have no partner. Then how many do is estimated from the coupling itself, and a
+            pair is made where it is more likely than not that both rows are the same entity.
         max_iter: how often that number is estimated anew at most.
     """
-    if not strangers:
+    if not may_be_alone:
         cost = np.where(log_ratio <= FORBIDDEN, np.inf, -log_ratio)
         return Match(np.asarray(assign(cost), dtype=np.int64), log_ratio, None)
     common = 0.9 * min(log_ratio.shape)
     for _ in range(max_iter):
-        before, common = common, float(couple_with_strangers(log_ratio, common=common).sum())
+        before, common = common, float(couple_or_nobody(log_ratio, common=common).sum())
         if abs(common - before) < 1e-3 * min(log_ratio.shape):
             break
     weight = log_ratio + prior_log_odds(log_ratio.shape, common)

@@ -58,7 +58,7 @@ class Simulation:
         self.tables = tuple(order.apply(*tables[number]) for number, order in places)
         self.rows = _standard_entities(link, self.arrangement)
         self.constraints = None if constraints is None else implied(self.arrangement.constraints(constraints))
-        self.strangers = link.strangers
+        self.may_be_alone = link.may_be_alone
         self.values, self.mask = stack(self.tables, self.rows)
         start = initial_model(self.values, self.mask, link.model.rank + 2)
         self.model, _ = fit(self.values, self.mask, start, max_iter=60)
@@ -79,7 +79,7 @@ class Simulation:
         )
         collection = Collection(simulated, self.constraints)
         cluster = Cluster(tuple(range(len(simulated))), self.rows, self.model)
-        cluster = refine(collection, cluster, strangers=self.strangers, max_rounds=4)
+        cluster = refine(collection, cluster, may_be_alone=self.may_be_alone, max_rounds=4)
         places = map(self.arrangement.place, range(1, len(simulated)))
         return Simulated(
             [self._compared(collection, cluster, place) for place in places], overall_score(collection, cluster)[0]
@@ -91,7 +91,7 @@ class Simulation:
         here = self.rows[reference] >= 0
         truth = np.full(len(self.tables[reference][0]), -1)
         truth[self.rows[reference][here]] = self.rows[place][here]
-        kept, match, _ = match_table(collection, cluster, place, strangers=self.strangers)
+        kept, match, _ = match_table(collection, cluster, place, may_be_alone=self.may_be_alone)
         entities = np.flatnonzero(kept.rows[reference] >= 0)
         chosen, coupling = match.permutation[entities], match.coupling()[entities]
         partner = coupling[np.arange(len(entities)), np.maximum(chosen, 0)]

@@ -87,11 +87,11 @@ class LargeSearch:
     Args:
         tables: the reference and the others.
         rank: the most factors there are; None: found from the data.
-        strangers: whether rows may have no partner; None: decided from the data.
+        may_be_alone: whether rows may have no partner; None: decided from the data.
         constraints: which rows may, must or must not be the same entity.
         shared: numbers of columns that measure the same thing, per pair of tables; those with the reference are used.
         thorough: whether a map that nothing else finds is sought on the outermost rows, by a joint search.
-        null_searches: how often the link is destroyed and searched for.
+        comparisons: how often the link is destroyed and searched for.
         seed: of all random numbers.
         callback: called with stage, step, total and objective.
         deadline: when to stop and return the best so far.
@@ -102,20 +102,20 @@ class LargeSearch:
         tables: Sequence[LargeTable],
         *,
         rank: int | None = None,
-        strangers: bool | None = None,
+        may_be_alone: bool | None = None,
         constraints: Constraints | None = None,
         shared: Mapping[tuple[int, int], Sequence[tuple[int, int]]] | None = None,
         thorough: bool = True,
-        null_searches: int = 1,
+        comparisons: int = 1,
         seed: int = 0,
         callback: Callback | None = None,
         deadline: Deadline | None = None,
     ) -> None:
         self.thorough = thorough
-        self.tables, self.strangers, self.constraints, self.seed = tuple(tables), strangers, constraints, seed
+        self.tables, self.may_be_alone, self.constraints, self.seed = tuple(tables), may_be_alone, constraints, seed
         self.shared = {} if shared is None else shared
         self.rank_given, self.largest_rank = rank is not None, 40 if rank is None else rank
-        self.null_searches, self.callback, self.deadline = null_searches, callback, deadline
+        self.comparisons, self.callback, self.deadline = comparisons, callback, deadline
         self.rng = np.random.default_rng([seed, 71])
         self.evaluations, self.recall = 0, 1.0
         self.fallbacks: list[str] = []
@@ -214,13 +214,13 @@ class LargeSearch:
     def chance(self, clouds: tuple[Cloud, Cloud]) -> tuple[float, ...]:
         """Return what the search reaches where there is nothing to find."""
         scores = []
-        for repeat in range(self.null_searches):
+        for repeat in range(self.comparisons):
             if self.expired():
                 break
             score, evaluations = chance_score(*clouds, rng=self.rng, expired=self.expired)
             self.evaluations += evaluations
             scores.append(score)
-            self.report("chance", repeat + 1, self.null_searches, score)
+            self.report("chance", repeat + 1, self.comparisons, score)
         return tuple(scores)
 
     def refitted(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int) -> tuple[Side, Side, float]:
@@ -284,19 +284,23 @@ class LargeSearch:
     ) -> tuple[Matched, Tested]:
         """Match all rows of two sides; where the map is convincing, those left over look for each other again."""
         known, permits = self.known(number), self.permits(left, number)
-        match = partial(match_candidates, strangers=self.strangers, permits=permits, known=known)
+        match = partial(match_candidates, may_be_alone=self.may_be_alone, permits=permits, known=known)
         found = self.candidates(left, right, clouds, parts=self.parts(number), further=True)
         self.report("candidates", number, len(self.tables) - 1, found.ratios.nnz / max(len(left), 1))
         matched = match(found, max_time=self.remaining())
         for _ in range(_LEFTOVER_ROUNDS if way.found else 0):
             rows = np.flatnonzero(matched.permutation < 0)
             columns = np.setdiff1d(np.arange(len(right)), matched.permutation)
-            if not (len(rows) and len(columns)) or self.expired() or (matched.strangers and len(columns) == len(right)):
+            if (
+                not (len(rows) and len(columns))
+                or self.expired()
+                or (matched.may_be_alone and len(columns) == len(right))
+            ):
                 break
             found = found + self.candidates(left, right, clouds, parts=self.parts(number, rows, columns), every=True)
             matched = match(found, max_time=self.remaining())
             # Where everybody has a partner the search goes on until they are found, or no more are.
-            if matched.strangers or np.count_nonzero(matched.permutation < 0) == len(rows):
+            if matched.may_be_alone or np.count_nonzero(matched.permutation < 0) == len(rows):
                 break
         told = self.fitted if known is None else np.union1d(self.fitted, known[:, 0])
         found = replace(found, ratios=limited(found.ratios, permits, known))
@@ -330,7 +334,7 @@ class LargeSearch:
         """Try the thorough search of small tables on the outermost rows; keep what is better."""
         rows = [np.sort(cloud.outermost(_FALLBACK_ROWS)) for cloud in clouds]
         sides = [side.scores(index) for side, index in zip((left, right), rows, strict=True)]
-        small = link_tables(sides, strangers=True, rank=self.largest_rank, thorough=False, deadline=self.deadline)
+        small = link_tables(sides, may_be_alone=True, rank=self.largest_rank, thorough=False, deadline=self.deadline)
         self.fallbacks.append("joint search of the outermost rows")
         pairs = np.stack([rows[0], np.where(small.permutations[0] >= 0, rows[1][small.permutations[0]], -1)], axis=1)
         pairs = pairs[pairs[:, 1] >= 0]

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from keyless.arrays import batches
 from keyless.assignment import best_matching
+from keyless.engine.repeats import best_rivals
 from keyless.landmarks.clouds import Cloud, Side
 from keyless.landmarks.metric import Metric
 from keyless.likelihood.pairs import exact_log_ratio, marginals
@@ -91,7 +92,8 @@ class Matched:
         coupling: probabilities of the candidate pairs, sparse.
         ratio: log-likelihood ratio of each match, 0 without one.
         margin: the same, less that of the row's best other candidate; ∞ where there is none.
-        strangers: whether rows may have no partner.
+        ratios: log-likelihood ratios of the candidate pairs, sparse.
+        may_be_alone: whether rows may have no partner.
         gap: by how much, in nats over all rows, a better assignment of the candidates could exceed this one at most.
         components: groups of rows that had to be decided together.
         largest: candidate pairs in the largest of them.
@@ -101,7 +103,8 @@ class Matched:
     coupling: sparse.csr_array
     ratio: FloatArray
     margin: FloatArray
-    strangers: bool
+    ratios: sparse.csr_array
+    may_be_alone: bool
     gap: float
     components: int
     largest: int
@@ -237,7 +240,7 @@ def exact_ratios(left: Side, right: Side, rows: IntArray, columns: IntArray) -> 
 def match_candidates(
     candidates: Candidates,
     *,
-    strangers: bool | None,
+    may_be_alone: bool | None,
     permits: Permits | None = None,
     known: IntArray | None = None,
     max_time: float | None = None,
@@ -246,7 +249,7 @@ def match_candidates(
 
     Args:
         candidates: the pairs.
-        strangers: whether rows may have no partner; None: decided from the data, as for small tables.
+        may_be_alone: whether rows may have no partner; None: decided from the data, as for small tables.
         permits: tells which pairs may be; None: all.
         known: k × 2 rows that are sure to be partners.
         max_time: seconds for the assignment; after them the best so far counts, and its gap says how good it is.
@@ -254,14 +257,14 @@ def match_candidates(
     ratios = limited(candidates.ratios, permits, known)
     smaller = min(ratios.shape)
     coupling, odds = _coupled(ratios, 0.9 * smaller, rounds=20)
-    if strangers is None:
+    if may_be_alone is None:
         alone = 1 - coupling.sum(axis=int(ratios.shape[0] > ratios.shape[1]) ^ 1)
-        strangers = ratios.shape[0] != ratios.shape[1] or int((alone > _SURE).sum()) > max(2, smaller / 200)
-    if not strangers:
+        may_be_alone = ratios.shape[0] != ratios.shape[1] or int((alone > _SURE).sum()) > max(2, smaller / 200)
+    if not may_be_alone:
         coupling, odds = _coupled(ratios, float(smaller), rounds=1)
     gains = ratios.copy()
     gains.data = ratios.data + odds
-    if not strangers:
+    if not may_be_alone:
         # As many pairs as can be made: a pair more is worth more than any choice among pairs. Every row of the smaller
         # side gets one, so that it does not matter what is taken off all of its pairs.
         line = pair_places(ratios)[int(ratios.shape[0] > ratios.shape[1])]
@@ -271,7 +274,7 @@ def match_candidates(
     found = best_matching(gains, max_time=max_time, max_steps=steps)
     permutation = np.asarray(found.permutation, dtype=np.int64)
     own = _own_ratios(ratios, permutation)
-    other = _best_other(ratios, permutation)
+    other, _ = best_rivals(ratios, permutation)
     other = np.where(np.isneginf(other), candidates.runner_up, other)
     if known is not None:
         other[known[:, 0]] = -np.inf
@@ -280,7 +283,8 @@ def match_candidates(
         coupling=coupling,
         ratio=own,
         margin=np.where(np.isneginf(other), np.inf, own - other),
-        strangers=strangers,
+        ratios=ratios,
+        may_be_alone=may_be_alone,
         gap=float(found.gap),
         components=int(found.components),
         largest=int(found.largest),
@@ -324,9 +328,3 @@ def _own_ratios(ratios: sparse.csr_array, permutation: IntArray) -> FloatArray:
     rows = np.arange(len(permutation))
     found = np.asarray(ratios[rows, np.maximum(permutation, 0)]).ravel()
     return np.where(permutation >= 0, found, 0.0)
-
-
-def _best_other(ratios: sparse.csr_array, permutation: IntArray) -> FloatArray:
-    rows, columns = pair_places(ratios)
-    other = columns != permutation[rows]
-    return largest(rows[other], ratios.data[other], len(permutation))

@@ -4,7 +4,7 @@ Under a factor model a row carries the information G (precision) and h (shift) a
 
     log Z(G, h) = −½ log det(I+G) + ½ hᵀ(I+G)⁻¹h
 
-the log-likelihood ratio of "rows i and j are the same entity" against "they are strangers" is
+the log-likelihood ratio of "rows i and j are the same entity" against "they are two entities" is
 
     log Z(G_i+G_j, h_i+h_j) − log Z(G_i, h_i) − log Z(G_j, h_j),
 
@@ -28,8 +28,8 @@ __all__ = [
     "approximate_log_ratio",
     "best_candidates",
     "couple",
+    "couple_or_nobody",
     "couple_weighted",
-    "couple_with_strangers",
     "exact_log_ratio",
     "expected_log_ratio",
     "forbid",
@@ -180,7 +180,7 @@ def couple(
     return coupling
 
 
-def couple_with_strangers(
+def couple_or_nobody(
     log_ratio: FloatArray,
     *,
     common: float,
@@ -188,7 +188,7 @@ def couple_with_strangers(
     tolerance: float = 1e-3,
     negligible: float = -20.0,
 ) -> sparse.csr_array:
-    """Return the probabilities of all pairs when rows may also be strangers: rows and columns sum to at most 1.
+    """Return the probabilities of all pairs when rows may also have no partner: rows and columns sum to at most 1.
 
     A pair weighs exp(log_ratio + `prior_log_odds`) against both rows having no partner, which weighs 1. The scaling
     steps are damped: plain ones converge slowly.
@@ -207,7 +207,7 @@ def couple_with_strangers(
 
 
 def couple_weighted(weights: sparse.csr_array, *, max_iter: int = 100, tolerance: float = 1e-3) -> sparse.csr_array:
-    """Return the probabilities of listed pairs, all others taken for impossible; see `couple_with_strangers`.
+    """Return the probabilities of listed pairs, all others taken for impossible; see `couple_or_nobody`.
 
     Args:
         weights: log-odds of each listed pair against both rows having no partner.

@@ -22,11 +22,11 @@ def shared_log_ratio(
     agreement: float = 0.99,
     missingness: bool = True,
 ) -> FloatArray:
-    """Return for all pairs of rows log P(shared entries | same entity) / P(shared entries | strangers).
+    """Return for all pairs of rows log P(shared entries | same entity) / P(shared entries | two entities).
 
     Columns hold few different values (grades, categories, ratings). The same entity has the same entry in both tables
-    with probability `agreement`; strangers agree as often as the values are common in that column. With `missingness`,
-    an entry of the same entity is observed in both tables or in neither, with the same probability.
+    with probability `agreement`; two entities agree as often as the values are common in that column. With
+    `missingness`, an entry of the same entity is observed in both tables or in neither, with the same probability.
 
     Args:
         first: values and mask, rows × shared columns.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from scipy.special import ndtri
@@ -17,10 +17,10 @@ from scipy.stats import rankdata
 
 from keyless.arrays import safe_unit
 from keyless.errors import InputError
+from keyless.search_options import ScaleName
 
 __all__ = ["SCALE_KINDS", "Scale", "ScaleName", "choose_scale", "scale_table"]
 
-ScaleName = Literal["auto", "identity", "log", "sqrt", "rank"]
 SCALE_KINDS = ("identity", "log", "sqrt", "rank", "empty")
 """What a scale can be, once it is chosen; empty: of a column of which nothing is known."""
 

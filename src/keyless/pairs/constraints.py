@@ -27,6 +27,7 @@ class Constraints:
             −1 stands for an unknown group, which may match any.
         known: per pair of tables (first < second), k × 2 row numbers that are sure to be the same entity.
         forbidden: likewise, row numbers that are sure not to be.
+        shares: whether several rows of the reference may have the same partner.
 
     A known pair counts even where its groups differ.
     """
@@ -35,12 +36,14 @@ class Constraints:
     groups: tuple[IntArray | None, ...] = ()
     known: Pairs = field(default_factory=dict)
     forbidden: Pairs = field(default_factory=dict)
+    shares: bool = False
 
     def __post_init__(self) -> None:
         for name, pairs in (("known_pairs", self.known), ("forbid", self.forbidden)):
             for (first, second), rows in pairs.items():
                 self._check(name, rows, (self.sizes[first], self.sizes[second]))
-                if name == "known_pairs" and any(len(set(column)) < len(column) for column in rows.T.tolist()):
+                once = rows.T[: 1 if self.shares else 2].tolist() if name == "known_pairs" else []
+                if any(len(set(column)) < len(column) for column in once):
                     raise InputError("known_pairs: must name each row at most once; some row has two partners.")
         for pair, rows in self.known.items():
             both = set(map(tuple, rows.tolist())) & set(map(tuple, self.forbidden.get(pair, np.empty((0, 2))).tolist()))

@@ -36,12 +36,14 @@ class Limits:
             those of unknown group anybody. None: there are no groups.
         known: k × 2 rows that are the same entity.
         forbidden: k × 2 rows that are not.
+        shares: whether several left rows may have the same right row.
     """
 
     shape: tuple[int, int]
     groups: tuple[IntArray, IntArray] | None = None
     known: IntArray = field(default_factory=lambda: _NO_PAIRS)
     forbidden: IntArray = field(default_factory=lambda: _NO_PAIRS)
+    shares: bool = False
 
     @classmethod
     def between(
@@ -76,7 +78,7 @@ class Limits:
                     both = (own >= 0) & (other >= 0)
                     parts.append(np.stack([own[both], other[both]], axis=1))
             found[name] = np.unique(np.concatenate(parts), axis=0)
-        return cls(shape, groups, **found)
+        return cls(shape, groups, found["known"], found["forbidden"])
 
     @classmethod
     def of_tables(cls, constraints: Constraints | None, number: int, sizes: Sequence[int]) -> Limits:
@@ -138,7 +140,8 @@ class Limits:
         moved = (
             np.stack([places[0][pairs[:, 0]], places[1][pairs[:, 1]]], axis=1) for pairs in (self.known, self.forbidden)
         )
-        return Limits(self.shape, groups, *moved)
+        known, forbidden = moved
+        return Limits(self.shape, groups, known, forbidden)
 
     @cached_property
     def choices(self) -> IntArray:

@@ -105,10 +105,13 @@ def with_known_pairs(permutation: IntArray, coupling: Any, limits: Limits) -> tu
     if not len(limits.known):
         return permutation, coupling
     rows, columns = limits.known.T
-    found = np.where(np.isin(permutation, columns), -1, permutation)
-    found[rows] = columns
     free = [np.ones(size) for size in limits.shape]
-    free[0][rows], free[1][columns] = 0.0, 0.0
+    free[0][rows] = 0.0
+    found = permutation.copy()
+    if not limits.shares:
+        found[np.isin(permutation, columns)] = -1
+        free[1][columns] = 0.0
+    found[rows] = columns
     if not isinstance(coupling, sparse.csr_array):
         pairs = coupling * free[0][:, None] * free[1]
         pairs[rows, columns] = 1.0

@@ -32,12 +32,14 @@ FEW_COLUMNS = 12
 _VERDICTS = {
     "linked": "linked",
     "rows": "uncertain: rows too alike",
+    "repeats": "uncertain: a table repeats entities",
     "map": "uncertain: link in doubt",
     "unlinkable": "not linkable",
 }
 _CHANCE = {
     "linked": "clearly more than chance",
     "rows": "clearly more than chance",
+    "repeats": "clearly more than chance",
     "map": "more than chance, but not beyond doubt",
     "unlinkable": "no clearer than chance",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from shlex import quote
 from typing import Literal
 
 import numpy as np
@@ -36,13 +37,14 @@ SURE = 0.9
 FIRST_CHECKS = 10
 """Matches to check by hand where the link itself is in doubt. If it is wrong, nearly all of them are wrong."""
 
-State = Literal["linked", "rows", "map", "unlinkable"]
-"""The verdict, where `uncertain` is one of two things: `rows` are ambiguous, or the `map` between the tables is in
-doubt."""
+State = Literal["linked", "rows", "repeats", "map", "unlinkable"]
+"""The verdict, where `uncertain` is one of three things: `rows` are ambiguous, a table `repeats` entities, or the `map`
+between the tables is in doubt."""
 
 SIGNS: dict[State, tuple[str, str]] = {
     "linked": ("✓", "Linked"),
     "rows": ("?", "Uncertain: many rows are too alike"),
+    "repeats": ("?", "Uncertain: a table repeats entities"),
     "map": ("?", "Uncertain: the link itself is in doubt"),
     "unlinkable": ("✕", "Not linkable"),
 }
@@ -50,14 +52,14 @@ SIGNS: dict[State, tuple[str, str]] = {
 
 
 def state(evidence: Evidence) -> State:
-    """Return the verdict, and of `uncertain` which of its two meanings.
+    """Return the verdict, and of `uncertain` which of its meanings.
 
     Args:
         evidence: of a table, or of all.
     """
     if evidence.verdict != "uncertain":
         return evidence.verdict
-    return "rows" if evidence.doubt == "rows" else "map"
+    return "map" if evidence.doubt == "none" else evidence.doubt
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,16 @@ def next_steps(links: Links, counts: Counts, *, command: str | None) -> list[Ste
     more = "More known pairs" if links.choices.get("known_pairs") else "Known pairs"
     weakest = next(link for link in links.found.values() if link.evidence is links.evidence)
     now = state(weakest.evidence)
+    if now == "repeats":
+        name = str(links.repeated)
+        option = f"keyless.link(tables, repeats={name!r})" if command is None else f"{command} --repeats {quote(name)}"
+        return [
+            Step(
+                f"{name} seems to hold several rows of one entity. Every row was matched once at the most, so that "
+                "most repeated rows have no partner here. Match each of its rows for itself:",
+                option,
+            )
+        ]
     if now == "map":
         return [
             Step(

@@ -78,6 +78,7 @@ class Reading:
         max_memory: bytes that may be used; None: what the machine has available.
         unstored: what an entry that is not stored means: `"missing"`, `"zero"`, or `"auto"`: zero for AnnData, missing
             for sparse matrices and the long layout.
+        missingness: let which entries are observed count as information about the entity.
         door: where the caller came in; messages name the options there.
 
     `decimal`, `encoding`, `skip`, `header` and `footer` may be given by table name, as in `{"lab": ","}`; the entry
@@ -99,6 +100,7 @@ class Reading:
     max_line: int = 2**26
     max_memory: int | None = None
     unstored: Literal["auto", "missing", "zero"] = "auto"
+    missingness: bool = False
     door: Door = "python"
 
     def __post_init__(self) -> None:
@@ -124,6 +126,8 @@ class Reading:
                 raise InputError(
                     f"{name}: must be one of {', '.join(map(repr, options))}; found {getattr(self, name)!r}."
                 )
+        if not isinstance(self.missingness, bool):
+            raise InputError(f"missingness: must be True or False; found {self.missingness!r}.")
         check_count(self.max_line, name="max_line")
         if self.max_memory is not None:
             check_count(self.max_memory, name="max_memory")

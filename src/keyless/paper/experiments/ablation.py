@@ -113,9 +113,9 @@ def jointly(made: ShuffledTables, *, together: bool = True) -> float:
     """
     scored = [_scored(table) for table in made.tables.values()]
     if together:
-        found = link_tables(scored, strangers=False).permutations
+        found = link_tables(scored, may_be_alone=False).permutations
     else:
-        found = tuple(link_tables([scored[0], table], strangers=False).permutations[0] for table in scored[1:])
+        found = tuple(link_tables([scored[0], table], may_be_alone=False).permutations[0] for table in scored[1:])
     return normalised_error(dict(zip(made.truth, found, strict=True)), made.truth)
 
 
@@ -137,7 +137,7 @@ def tumours(seed: int, *, portfolio: bool = True, transforms: bool = True, rows:
         Side(data[order, 20:], scales=scales),
         every_row=True,
         spaces=None if portfolio else _ONE_SPACE,
-        repeats=0,
+        comparisons=0,
         seed=seed,
     )
     return 100 * hamming(found.permutation, np.argsort(order)) / rows

@@ -26,6 +26,7 @@ from keyless.paper.experiments.platforms import (
 )
 from keyless.paper.experiments.published import LEAKS, RANKS, as_published, pieces_of, problem_of, scores_of, solver_of
 from keyless.paper.experiments.ratings import GENRES, Ratings, read_ratings, split_pairs
+from keyless.tables import Reading
 
 __all__ = ["EXPERIMENT", "PAPER", "honest", "honest_rival", "unaided"]
 
@@ -198,7 +199,8 @@ def unaided(ratings: Ratings, seed: int, *, missingness: bool, max_time: float |
         )
         for genre, values in platforms.values.items()
     }
-    links = link(tables, shared=None, strangers=False, missingness=missingness, random_state=seed, max_time=max_time)
+    reading = Reading(missingness=missingness)
+    links = link(tables, reading=reading, shared=None, partners="all", random_state=seed, max_time=max_time)
     found: dict[str, Any] = {
         "verdict": links.evidence.verdict,
         "links right": draw.right(links.permutations),

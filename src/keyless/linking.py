@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -14,28 +14,39 @@ from scipy import sparse
 import keyless
 from keyless.calibration import Calibration, calibrate_joint
 from keyless.checkpoints import Checkpoints, fingerprint
-from keyless.engine import PairLink, Side, compared, find_pair, link_many_rows, tells_by_groups
+from keyless.engine import (
+    PairLink,
+    Side,
+    best_rivals,
+    compared,
+    find_pair,
+    link_many_rows,
+    shared_partners,
+    tells_by_groups,
+)
 from keyless.engine.side import MAX_RANK
 from keyless.errors import InputError, Status
-from keyless.evidence import judge_joint, judge_large, judge_pair
+from keyless.evidence import Evidence, judge_joint, judge_large, judge_pair, judged_rows
 from keyless.joint import JointLink, link_tables
 from keyless.joint.clusters import stack, table_latents
 from keyless.knowledge import read_constraints, shared_pairs, start_couplings
 from keyless.landmarks import LargeSearch, LargeTable
 from keyless.likelihood import FORBIDDEN
 from keyless.links import Links, TableLink
+from keyless.maps.signatures import SPACES
 from keyless.model.factor_model import FactorModel, fit, initial_model
 from keyless.model.joint_model import JointModel
 from keyless.model.moments import Moments, fit_moments
-from keyless.model.scales import Scale, ScaleName, scale_table
+from keyless.model.scales import Scale, scale_table
+from keyless.options import Options
 from keyless.pairs.limits import Limits
 from keyless.progress import Deadline, stopped_by_interrupt
 from keyless.routes import Found, Route, canonical_correlations
-from keyless.settings import Settings
+from keyless.search_options import ScaleName
 from keyless.tables import Table, with_missingness
 from keyless.tables.memory import has_many_rows
 
-__all__ = ["Staircase"]
+__all__ = ["Linking"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -48,6 +59,12 @@ _FEW_ROWS = 200
 
 _MANY_ROWS = 500
 """From so many rows on scores hardly vary by chance: one null search and one simulation are enough."""
+
+_MOST_COMPARISONS = 5
+"""Comparisons with chance of a thorough search: their mean is known twice as well as from one."""
+
+_FEW_SPACES = 2
+"""Spaces in which a quick search seeks first couplings: as few as the searches that tell chance."""
 
 _MODEL_STEPS, _LATE_STEPS = 100, 5
 """Steps by which the model of linked tables is fitted, and how many of them when time is up."""
@@ -66,57 +83,62 @@ _MOST_SEARCHED = 100_000
 
 _STOPPED = Status("stopped", "Stopped when asked to, with the best found so far. Run it again to let it finish.")
 
-_log = logging.getLogger("keyless")
+Way = Literal["auto", "joint", "pairs", "landmarks"]
 
 
-class Staircase:
+class Linking:
     """One run from tables to links.
 
     Args:
-        settings: the options.
+        options: the options.
         tables: the tables as read, the reference first.
+        way: the one way of linking to take; `"auto"`: the way, or ways, that suit the tables.
     """
 
-    def __init__(self, settings: Settings, tables: Sequence[Table]) -> None:
-        self.settings, self.given = settings, tuple(tables)
+    def __init__(self, options: Options, tables: Sequence[Table], way: Way = "auto") -> None:
+        self.options, self.given, self.way = options, tuple(tables), way
+        # Rows of the reference are matched each for itself where it is the table that repeats entities.
+        self.shares = options.repeats == tables[0].name
         self.began = time.monotonic()
-        self.deadline = Deadline(settings.max_time)
+        self.deadline = Deadline(options.max_time)
         self.history: list[Mapping[str, Any]] = []
         # The generator is made once, here; every stage gets its seed.
-        given = settings.random_state
+        given = options.random_state
         if isinstance(given, np.random.Generator):
             given = int(given.integers(2**31))
         self.random_state = None if given is None else _whole(given)
         self.seed = 0 if given is None else int(np.random.default_rng(self.random_state).integers(2**31))
-        self.tables = [with_missingness(table) for table in tables] if settings.missingness else list(tables)
+        self.tables = [with_missingness(table) for table in tables] if options.missingness else list(tables)
         self.constraints = read_constraints(
-            tables, known_pairs=settings.known_pairs, forbid=settings.forbid, within=settings.within
+            tables, known_pairs=options.known_pairs, forbid=options.forbid, within=options.within, shares=self.shares
         )
         self.limits = None if self.constraints.trivial else self.constraints
         sizes = [t.block.shape[0] for t in self.tables]
-        self.large = settings.method == "landmarks" or (settings.method == "auto" and has_many_rows(sizes))
-        self.kinds = _kinds_of_scales(settings.scales, self.tables)
+        self.large = way == "landmarks" or (way == "auto" and has_many_rows(sizes))
+        self.kinds = _kinds_of_scales(options.scales, self.tables)
         self.kept = self.checkpoints()
         rows = min(sizes)
-        self.repeats = settings.null_searches or (1 if rows >= _MANY_ROWS else 3)
+        usual = 1 if rows >= _MANY_ROWS else 3
+        self.comparisons = {"quick": 1, "normal": usual, "thorough": _MOST_COMPARISONS}[options.effort]
         # Enough simulated rows to learn two numbers from.
         self.simulations = min(max(1, -(-_MANY_ROWS // rows)), 10)
 
     @cached_property
     def couplings(self) -> dict[tuple[int, int], list[tuple[str, FloatArray]]]:
         """First couplings, from what is known of rows and from columns that tables share; none of many rows."""
-        return {} if self.large else start_couplings(self.given, self.constraints, self.settings.shared)
+        return {} if self.large else start_couplings(self.given, self.constraints, self.options.shared)
 
     @cached_property
     def shared(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """Columns that two tables have in common, by the numbers of the tables."""
-        return shared_pairs(self.given, self.settings.shared)
+        return shared_pairs(self.given, self.options.shared)
 
     @cached_property
     def limits_of_tables(self) -> list[Limits]:
         """Which rows of the reference and of each other table may be matched."""
         sizes = [t.block.shape[0] for t in self.tables]
-        return [Limits.of_tables(self.limits, number, sizes) for number in range(1, len(sizes))]
+        found = [Limits.of_tables(self.limits, number, sizes) for number in range(1, len(sizes))]
+        return [replace(limits, shares=self.shares) for limits in found]
 
     @cached_property
     def scored(self) -> list[tuple[FloatArray, tuple[Scale, ...]]]:
@@ -152,14 +174,14 @@ class Staircase:
 
     def checkpoints(self) -> Checkpoints:
         """Return where finished stages are kept; what was cut short is not."""
-        if self.settings.checkpoint is None:
+        if self.options.checkpoint is None:
             return Checkpoints(None, "")
         contents = [part for t in self.given for part in (t.name, t.columns, t.block.values, t.block.mask, t.row_ids)]
         contents += self.constraints.groups
         for name, pairs in (("known", self.constraints.known), ("forbidden", self.constraints.forbidden)):
             contents += [name, *(part for item in pairs.items() for part in item)]
-        key = fingerprint([keyless.__version__, *contents, *self.settings.decisive])
-        return Checkpoints(self.settings.checkpoint, key, finished=lambda: not self.deadline.passed)
+        key = fingerprint([keyless.__version__, *contents, *self.options.decisive])
+        return Checkpoints(self.options.checkpoint, key, finished=lambda: not self.deadline.passed)
 
     def report(self, stage: str, step: int, total: int, objective: float) -> None:
         """Tell and record how far things are; a callback that returns True asks to stop."""
@@ -167,9 +189,7 @@ class Staircase:
         self.history.append(
             {"stage": stage, "step": step, "total": total, "objective": float(objective), "seconds": seconds}
         )
-        if self.settings.verbose:
-            _log.info("%s %d of %s, objective %.4g, %.1f s", stage, step, total or "?", objective, seconds)
-        if self.settings.callback is not None and self.settings.callback(stage, step, total, objective) is True:
+        if self.options.callback is not None and self.options.callback(stage, step, total, objective) is True:
             self.deadline.stop()
 
     def links(self) -> Links:
@@ -185,7 +205,7 @@ class Staircase:
                     f.stated.probability,
                     f.stated.margin,
                     f.stated.coupling,
-                    f.evidence,
+                    f.judged,
                     np.sort(f.correlations)[::-1],
                     f.stated.alone,
                 )
@@ -209,16 +229,18 @@ class Staircase:
         search is the last resort.
         From 5,000 rows on landmarks go first as well, and canonical pairs are sought on the rows farthest out.
         """
+        if self.shares and not self.large:
+            return self.from_pairs()
         numbers = range(1, len(self.tables))
-        if self.settings.method == "auto" and all(tells_by_groups(self.limits_with(number)) for number in numbers):
+        if self.way == "auto" and all(tells_by_groups(self.limits_with(number)) for number in numbers):
             groups = self.from_pairs(self.many_rows)
             if groups.believed or self.deadline.passed:
                 return groups
         if self.large:
             return self.large_route()
-        if self.settings.method == "pairs":
+        if self.way == "pairs":
             return self.from_pairs()
-        if self.settings.method == "joint":
+        if self.way == "joint":
             return self.from_joint(self.joint("joint"))
         return self.small_route()
 
@@ -251,7 +273,7 @@ class Staircase:
     def large_route(self) -> Route:
         """Link by landmarks, and by canonical pairs where those are not sharp; return what promises more matches."""
         landmarks = self.from_landmarks()
-        if self.settings.method == "landmarks" or self.is_enough(landmarks):
+        if self.way == "landmarks" or self.is_enough(landmarks):
             return landmarks
         pairs = self.from_pairs(self.many_rows)
         return pairs if _expected_right(pairs) > _expected_right(landmarks) else landmarks
@@ -267,7 +289,7 @@ class Staircase:
         Tables that landmarks refuse are not searched: that takes minutes, and would seldom find anything.
         """
         too_many = max(t.block.shape[0] for t in self.tables) > _MOST_SEARCHED or len(self.tables) > 2
-        told = self.settings.strangers is False
+        told = self.options.every_row is True
         return not landmarks.linked or _is_sharp(landmarks) or too_many or told or self.deadline.passed
 
     def many_rows(self, number: int) -> PairLink:
@@ -277,8 +299,8 @@ class Staircase:
             lambda: link_many_rows(
                 *self.sides(number),
                 limits=self.limits_with(number),
-                every_row=None if self.settings.strangers is None else not self.settings.strangers,
-                repeats=self.repeats,
+                every_row=self.options.every_row,
+                comparisons=self.comparisons,
                 seed=self.seed,
                 callback=self.report,
                 deadline=self.deadline,
@@ -290,7 +312,7 @@ class Staircase:
         starts = {pair: named[0][1] for pair, named in self.couplings.items()}
         if pairs is not None:
             starts |= {(0, number): found.coupling for number, found in enumerate(pairs.found, start=1)}
-        if self.settings.missingness:
+        if self.options.missingness:
             # What the values alone say is a good place to start: indicators bring many factors of their own.
             widths = [table.block.shape[1] for table in self.given]
             plain = [(v[:, :width], mask[:, :width]) for (v, mask), width in zip(self.scores, widths, strict=True)]
@@ -312,8 +334,8 @@ class Staircase:
         """Search with one model of the given scores of all tables."""
         return link_tables(
             scores,
-            rank=self.settings.rank,
-            strangers=self.settings.strangers,
+            rank=self.options.rank,
+            may_be_alone=None if self.options.every_row is None else not self.options.every_row,
             thorough=thorough,
             constraints=self.limits,
             start_couplings=starts,
@@ -329,11 +351,11 @@ class Staircase:
     def side(self, number: int, leading: Sequence[int]) -> Side:
         """Return one table as the engine sees it."""
         table = self.tables[number]
-        values, mask, kind = table.block.values, table.block.mask, self.settings.scales
+        values, mask, kind = table.block.values, table.block.mask, self.options.scales
         if isinstance(kind, Mapping):
             # Columns whose scales are given are put on them beforehand.
             (values, mask), kind = self.scores[number], "identity"
-        rank = MAX_RANK if self.settings.rank is None else self.settings.rank
+        rank = MAX_RANK if self.options.rank is None else self.options.rank
         return Side(values, mask, scales=kind, max_rank=rank, leading=leading, name=table.name)
 
     def pair(self, number: int) -> PairLink:
@@ -345,9 +367,9 @@ class Staircase:
                 *self.sides(number),
                 limits=limits,
                 starts=self.couplings.get((0, number), []),
-                every_row=None if self.settings.strangers is None else not self.settings.strangers,
+                every_row=self.options.every_row,
                 seed=self.seed,
-                n_jobs=self.settings.n_jobs,
+                spaces={"quick": _FEW_SPACES, "normal": None, "thorough": len(SPACES)}[self.options.effort],
                 callback=self.report,
                 deadline=self.deadline,
             ),
@@ -358,7 +380,7 @@ class Staircase:
                 found,
                 limits=limits,
                 starts=self.couplings.get((0, number), []),
-                repeats=self.repeats,
+                comparisons=self.comparisons,
                 seed=self.seed,
                 callback=self.report,
                 deadline=self.deadline,
@@ -366,8 +388,13 @@ class Staircase:
         )
 
     def limits_with(self, number: int) -> Limits:
-        """Return which rows of the reference and of a table may be matched."""
-        return self.limits_of_tables[number - 1]
+        """Return which rows of the reference and of a table may be matched.
+
+        The search matches a row once at the most. Where rows share partners, a known pair must not keep the partner
+        from others: it is a place to start from, and counts in the answer.
+        """
+        limits = self.limits_of_tables[number - 1]
+        return replace(limits, known=limits.known[:0]) if self.shares else limits
 
     def from_joint(self, joint: JointLink) -> Route:
         """Judge and calibrate what the joint model found."""
@@ -377,7 +404,7 @@ class Staircase:
                 self.scores,
                 joint,
                 constraints=self.limits,
-                repeats=self.repeats,
+                comparisons=self.comparisons,
                 seed=self.seed,
                 deadline=self.deadline,
                 callback=self.report,
@@ -390,7 +417,7 @@ class Staircase:
                 lambda: calibrate_joint(
                     self.scores,
                     joint,
-                    repeats=self.simulations,
+                    simulations=self.simulations,
                     seed=self.seed,
                     constraints=self.limits,
                     deadline=self.deadline,
@@ -407,10 +434,17 @@ class Staircase:
             free = (joint.log_ratios[number - 1] > FORBIDDEN).any(axis=1)
             probability = np.where(free, calibration(stated), stated)
             correlations = self.correlations(joint.model, number, permutation)
-            limits = self.limits_with(number)
-            rest = {"correlations": correlations, "evidence": evidence, "limits": limits, "answer": probability}
-            found.append(Found.of(permutation, coupling, **rest))
-            self.matched(found[-1])
+            found.append(
+                self.found(
+                    number,
+                    permutation,
+                    coupling=coupling,
+                    ratios=joint.log_ratios[number - 1],
+                    correlations=correlations,
+                    evidence=evidence,
+                    answer=probability,
+                )
+            )
         starts = tuple({"route": "joint", "pair": s.pair, "start": s.name, "score": s.score} for s in joint.starts)
         return Route("joint", found, joint.model, joint.status, starts, self.scales)
 
@@ -421,11 +455,11 @@ class Staircase:
             lambda: LargeSearch(
                 self.large_tables,
                 thorough=thorough,
-                rank=self.settings.rank,
-                strangers=self.settings.strangers,
+                rank=self.options.rank,
+                may_be_alone=None if self.options.every_row is None else not self.options.every_row,
                 constraints=self.limits,
                 shared=self.shared,
-                null_searches=self.repeats,
+                comparisons=self.comparisons,
                 seed=self.seed,
                 callback=self.report,
                 deadline=self.deadline if deadline is None else deadline,
@@ -434,12 +468,17 @@ class Staircase:
         evidences = judge_large(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])
         found = []
         for number, (matched, test, evidence) in enumerate(zip(link.matched, link.tests, evidences, strict=True), 1):
-            # Of few rows all pairs are given, whichever way they were found.
-            coupling = matched.coupling if self.large else matched.coupling.toarray()
             correlations = canonical_correlations(*test.latents, rank=link.model.rank)
-            rest = {"correlations": correlations, "evidence": evidence, "limits": self.limits_with(number)}
-            found.append(Found.of(matched.permutation, coupling, **rest))
-            self.matched(found[-1])
+            found.append(
+                self.found(
+                    number,
+                    matched.permutation,
+                    coupling=matched.coupling,
+                    ratios=matched.ratios,
+                    correlations=correlations,
+                    evidence=evidence,
+                )
+            )
         starts = tuple(
             {"route": "landmarks", "pair": (0, number), "start": f"{start}, {landmarks}", "score": share}
             for number, landmark_map in enumerate(link.maps, start=1)
@@ -467,20 +506,67 @@ class Staircase:
         pairs = [(search or self.pair)(number) for number in range(1, len(self.tables))]
         found, starts = [], []
         for number, pair in enumerate(pairs, start=1):
-            limits = self.limits_with(number)
             # Columns that both tables have tell a correspondence from its mirror images, as known pairs do.
             told = bool(self.constraints.known) or (0, number) in self.shared
-            evidence = judge_pair(pair, limits=limits, known=told)
-            coupling = pair.pairs
-            if isinstance(coupling, sparse.csr_array) and not self.large:
-                coupling = coupling.toarray()
-            rest = {"correlations": pair.correlations, "evidence": evidence, "limits": limits}
-            found.append(Found.of(pair.permutation, coupling, **rest))
-            self.matched(found[-1])
+            evidence = judge_pair(pair, limits=self.limits_with(number), known=told)
+            found.append(
+                self.found(
+                    number,
+                    pair.permutation,
+                    coupling=pair.pairs,
+                    ratios=pair.ratios,
+                    correlations=pair.correlations,
+                    evidence=evidence,
+                )
+            )
             starts += [{"route": "pairs", "pair": (0, number), "start": s.name, "score": s.score} for s in pair.starts]
         model = self.model_of([pair.permutation for pair in pairs])
         worst = min((pair.status for pair in pairs), key=lambda status: status.converged)
         return Route("pairs", found, model, worst, tuple(starts), self.scales)
+
+    def found(
+        self,
+        number: int,
+        permutation: IntArray,
+        *,
+        coupling: Any,
+        ratios: Any,
+        correlations: FloatArray,
+        evidence: Evidence,
+        answer: FloatArray | None = None,
+    ) -> Found:
+        """Return what is found out about a table, and report it.
+
+        Args:
+            number: of the table.
+            permutation: the right row of each left row, −1 for none.
+            coupling: probabilities of pairs.
+            ratios: log-likelihood ratios of pairs.
+            correlations: of the factors of matched rows.
+            evidence: whether there is a map.
+            answer: calibrated probability of each row's answer; None: as the coupling says.
+        """
+        rivals = None
+        if self.shares and evidence.believed:
+            shared = shared_partners(ratios, limits=self.limits_with(number), every_row=self.options.every_row)
+            permutation, coupling, answer = shared.permutation, shared.pairs, None
+            evidence = judged_rows(evidence, shared.probability[permutation >= 0])
+        elif not self.shares:
+            rivals = best_rivals(ratios, permutation)
+        if isinstance(coupling, sparse.csr_array) and not self.large:
+            # Of few rows all pairs are given, whichever way they were found.
+            coupling = coupling.toarray()
+        found = Found.of(
+            permutation,
+            coupling,
+            correlations=correlations,
+            evidence=evidence,
+            limits=self.limits_of_tables[number - 1],
+            answer=answer,
+            rivals=rivals,
+        )
+        self.matched(found)
+        return found
 
     def matched(self, found: Found) -> None:
         """Report how many rows have a partner that is expected to be right."""
@@ -494,7 +580,7 @@ class Staircase:
         """
         rows = [np.arange(len(self.scores[0][0])), *permutations]
         values, mask = stack(self.scores, rows)
-        rank = max(1, min(self.settings.rank or 40, min(values.shape) // 2))
+        rank = max(1, min(self.options.rank or 40, min(values.shape) // 2))
         steps = _LATE_STEPS if self.deadline.passed else _MODEL_STEPS
         if len(values) <= _ROWS_FOR_STEPS:
             return fit(values, mask, initial_model(values, mask, rank), max_iter=steps)[0]
@@ -517,8 +603,8 @@ class Staircase:
         names = [table.name for table in self.given]
         return {
             "route": route.name,
-            "missingness": self.settings.missingness,
-            "set": self.settings.plain,
+            "missingness": self.options.missingness,
+            "set": self.options.changed,
             "rank": route.model.rank,
             **({"landmarks": route.work} if route.work else {}),
             "scales": {

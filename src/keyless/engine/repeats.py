@@ -1,0 +1,152 @@
+"""Tables that hold several rows of one entity: noticed, and matched many to one.
+
+A search matches every row once at the most. If a table repeats entities, the map is found all the same, but most of the
+repeated rows are left without partner, although one row of the other table fits them as well as a partner does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy import sparse
+
+from keyless.pairs.limits import Limits
+from keyless.pairs.posterior import FIRST_SHARE, largest, pair_places
+
+__all__ = ["RepeatedSide", "Rivals", "SharedPartners", "best_rivals", "repeated_side", "shared_partners"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+Rivals = tuple[FloatArray, FloatArray]
+RepeatedSide = Literal["", "left", "right"]
+"""The table that seems to repeat entities; empty where neither does."""
+
+_RARELY = 0.99
+"""Quantile of how well the second best partner of a matched row fits: a row without partner seldom finds better."""
+
+_ERRORS = 3.0
+"""Standard errors by which the rows that fit a partner of another row are more than chance and mistakes explain."""
+
+_STATED = 0.5
+"""Least probability of a match that is stated where rows may have no partner."""
+
+_TINY = 1e-300
+"""The least sum that anything is divided by."""
+
+_STEPS = 100
+"""Steps by which it is estimated how many rows have a partner; each changes the number less than the one before."""
+
+
+def repeated_side(permutation: IntArray, probability: FloatArray, rivals: Rivals) -> RepeatedSide:
+    """Tell which of two tables seems to hold several rows of one entity.
+
+    A row whose entity the other table lacks finds a best candidate like the second best candidates of matched rows. A
+    repeated row finds one as good as a partner, which another row has taken. Mistakes of the matching make such rows,
+    too: a wrong match takes a partner away. As many as are expected to be wrong are no sign of repeats.
+
+    Args:
+        permutation: the right row of each left row, −1 for none.
+        probability: of each left row's match.
+        rivals: see `best_rivals`.
+    """
+    own = np.flatnonzero(permutation >= 0)
+    wrong = float(np.sum(1.0 - probability[own]))
+    taken = np.zeros(len(rivals[1]), dtype=bool)
+    taken[permutation[own]] = True
+    left = _beyond_chance(rivals[0], permutation >= 0, wrong=wrong, choices=len(rivals[1]))
+    right = _beyond_chance(rivals[1], taken, wrong=wrong, choices=len(rivals[0]))
+    if max(left, right) <= 0:
+        return ""
+    return "left" if left > right else "right"
+
+
+def _beyond_chance(rivals: FloatArray, matched: BoolArray, *, wrong: float, choices: int) -> float:
+    """Return by how many standard errors too many rows without match fit a partner of another row; minus the limit.
+
+    To fit, a candidate must also be likelier than not the partner of a row that has one among so many choices.
+    """
+    if not matched.any() or matched.all():
+        return -_ERRORS
+    usual = np.quantile(rivals[matched], _RARELY, method="higher")
+    fits = int(np.sum(rivals[~matched] > max(usual, np.log(choices))))
+    expected = wrong + (1.0 - _RARELY) * float(np.sum(~matched))
+    return float((fits - expected) / np.sqrt(expected + 1.0)) - _ERRORS
+
+
+def best_rivals(ratios: Any, permutation: IntArray) -> Rivals:
+    """Return the highest ratio of each left and of each right row, that of its own match left out; −∞ where none is.
+
+    Args:
+        ratios: left × right rows, log-likelihood ratios, dense or sparse.
+        permutation: the right row of each left row, −1 for none.
+    """
+    own = np.flatnonzero(permutation >= 0)
+    if isinstance(ratios, sparse.csr_array):
+        rows, columns = pair_places(ratios)
+        other = permutation[rows] != columns
+        data = ratios.data[other]
+        return largest(rows[other], data, ratios.shape[0]), largest(columns[other], data, ratios.shape[1])
+    others = ratios.copy()
+    others[own, permutation[own]] = -np.inf
+    return others.max(axis=1, initial=-np.inf), others.max(axis=0, initial=-np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedPartners:
+    """Left rows matched each for itself.
+
+    Attributes:
+        permutation: the right row of each left row, −1 where it has none.
+        pairs: left × right rows, the probability of each pair; sparse where the ratios are.
+        probability: of each left row's match, or of its having no partner.
+    """
+
+    permutation: IntArray
+    pairs: Any
+    probability: FloatArray
+
+
+def shared_partners(ratios: Any, *, limits: Limits, every_row: bool | None) -> SharedPartners:
+    """Match every left row for itself, whoever else has the same partner.
+
+    With choices n_i of row i, prior share π of rows that have a partner, and log-likelihood ratios r, row i belongs to
+    row j with probability
+
+        p_ij = (π/n_i) exp(r_ij) / (1 − π + (π/n_i) Σ_k exp(r_ik)),
+
+    and π is the mean of Σ_j p_ij.
+
+    Args:
+        ratios: left × right rows, by a map that was found by matching rows one to one; dense or sparse.
+        limits: which pairs may be matched, known pairs left aside.
+        every_row: whether every left row has a partner; None: as many as the ratios say.
+    """
+    dense = not isinstance(ratios, sparse.csr_array)
+    listed = _listed(ratios) if dense else ratios
+    rows, columns = pair_places(listed)
+    # Listed ratios contain what limits say beforehand; here the number of choices does.
+    plain = listed.data - (0.0 if dense else limits.head_start(rows, columns))
+    highest = np.maximum(largest(rows, plain, listed.shape[0]), 0.0)
+    weight = np.exp(plain - highest[rows]) / np.maximum(limits.choices[rows], 1)
+    total = np.bincount(rows, weight, minlength=len(highest))
+    nobody = np.exp(-highest)
+    share = 1.0 if every_row else FIRST_SHARE
+    for _ in range(0 if every_row else _STEPS):
+        share = float(np.mean(share * total / np.maximum((1 - share) * nobody + share * total, _TINY)))
+    sums = np.maximum((1 - share) * nobody + share * total, _TINY)
+    pairs = sparse.csr_array((share * weight / sums[rows], listed.indices, listed.indptr), shape=listed.shape)
+    best = np.maximum(largest(rows, pairs.data, len(highest)), 0.0)
+    permutation = np.full(len(highest), -1, dtype=np.int64)
+    chosen = (pairs.data == best[rows]) & ((pairs.data >= _STATED) | bool(every_row))
+    permutation[rows[chosen]] = columns[chosen]
+    probability = np.where(permutation >= 0, best, np.clip(1.0 - np.asarray(pairs.sum(axis=1)).ravel(), 0.0, 1.0))
+    return SharedPartners(permutation, pairs.toarray() if dense else pairs, probability)
+
+
+def _listed(ratios: FloatArray) -> sparse.csr_array:
+    """Return all pairs that may be matched as a sparse matrix of their ratios."""
+    rows, columns = np.nonzero(np.isfinite(ratios))
+    return sparse.csr_array((ratios[rows, columns].astype(np.float64), (rows, columns)), shape=ratios.shape)

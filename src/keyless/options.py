@@ -1,0 +1,85 @@
+"""The options of `keyless.link`: written once, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from keyless.arrays import check_count, check_positive
+from keyless.errors import InputError
+from keyless.search_options import Effort, Partners, ScaleName, SearchOptions
+from keyless.tables import Reading
+
+__all__ = ["Options"]
+
+
+@dataclass(kw_only=True)
+class Options(SearchOptions):
+    """All options of `keyless.link`; what they mean is said there.
+
+    They are checked by `check`, not when they are set: an estimator must take any value.
+    """
+
+    reading: Reading | None = None
+    known_pairs: Any = None
+    forbid: Any = None
+    within: str | Sequence[str] | None = None
+    shared: Any = "auto"
+    scales: ScaleName | Mapping[str, ScaleName] = "auto"
+    random_state: int | np.random.Generator | np.random.RandomState | None = None
+    checkpoint: str | Path | None = None
+    callback: Callable[[str, int, int, float], Any] | None = None
+
+    def check(self) -> None:
+        """Refuse values that no table could make sense of."""
+        by_column = self.scales if isinstance(self.scales, Mapping) else {"": self.scales}
+        for column, scale in by_column.items():
+            _check_among(f"scales, column {column!r}" if column else "scales", scale, get_args(ScaleName))
+        _check_among("partners", self.partners, get_args(Partners))
+        _check_among("effort", self.effort, get_args(Effort))
+        if not (self.repeats is None or isinstance(self.repeats, str)):
+            raise InputError(
+                f"repeats: must be None, 'auto' or the name of one table; found {self.repeats!r}. "
+                "Where several tables repeat entities, link each of them with the one that does not."
+            )
+        if self.rank is not None:
+            check_count(self.rank, name="rank")
+        if self.max_time is not None:
+            check_positive(self.max_time, name="max_time")
+
+    @property
+    def every_row(self) -> bool | None:
+        """Whether every row of the smaller table has a partner; None: found from the data."""
+        return {"all": True, "some": False}.get(self.partners)
+
+    @property
+    def missingness(self) -> bool:
+        """Whether it counts which entries are observed."""
+        return self.reading is not None and self.reading.missingness
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """Options about the search that are not as usual, as far as they are plain values."""
+        about = ("within", "shared", "partners", "repeats", "scales", "rank", "effort", "max_time")
+        usual = {field.name: field.default for field in fields(Options)}
+        values = {name: getattr(self, name) for name in about if getattr(self, name) != usual[name]}
+        return {
+            name: list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+            for name, value in values.items()
+            if isinstance(value, str | int | float | tuple | list | Mapping)
+        }
+
+    @property
+    def decisive(self) -> tuple[Any, ...]:
+        """What the answer depends on, besides the tables and what is known of their rows."""
+        other = ("known_pairs", "forbid", "within", "reading", "checkpoint", "callback", "max_time")
+        return (self.missingness, *(getattr(self, f.name) for f in fields(Options) if f.name not in other))
+
+
+def _check_among(name: str, found: Any, allowed: Sequence[str]) -> None:
+    if not isinstance(found, str) or found not in allowed:
+        raise InputError(f"{name}: must be one of {', '.join(map(repr, allowed))}; found {found!r}.")
