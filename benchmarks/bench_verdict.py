@@ -1,0 +1,207 @@
+"""Can the verdict be trusted? Hundreds of pairs of tables that can, and that cannot, be linked.
+
+    python benchmarks/bench_verdict.py --cells cells --out benchmarks/results/verdict.json     # everything, hours
+    python benchmarks/bench_verdict.py --cells cells --cases unrelated --count 20              # some of it
+
+* unrelated: tables of other entities of the same population, synthetic ones of many kinds and halves of real tables.
+  None may be called linked, and the mean stated probability must be at most twice the share right.
+* linkable: true partners share 1 to 3 times log n nats.
+* stable: the same tables with ten seeds.
+* selected: one table leaves out the low quarter of a trait, the other the high quarter.
+
+Every pair is kept as one JSON line in the folder of cells; a run that was stopped goes on there. Pairs are numbered,
+and the number is the seed; numbers of this report are used for nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+
+import keyless
+from common import one_thread, report_sections
+from verdict_pairs import MANY_ROWS, Pair, real_strangers, selected, synthetic
+
+SEED = 910_000
+"""Seeds from here on are used for nothing but this report."""
+
+MULTIPLES = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0)
+"""Information of linkable pairs, in multiples of log n; they take turns."""
+
+BINS = np.linspace(0, 1, 11)
+
+
+def unrelated(number: int) -> Pair:
+    if number % 2:
+        return real_strangers(number // 2, first_seed=SEED + 200_000)
+    return synthetic(number // 2, related=False, nats=2.0, first_seed=SEED)
+
+
+def linkable(number: int) -> Pair:
+    return synthetic(number, related=True, nats=MULTIPLES[number % len(MULTIPLES)], first_seed=SEED + 10_000)
+
+
+def stable(number: int) -> Pair:
+    """Ten seeds of every pair: pairs as clear and as unclear as the others."""
+    pair = number // 10
+    return unrelated(1000 + pair) if pair % 4 == 0 else linkable(1000 + pair)
+
+
+CASES: dict[str, tuple[Callable[[int], Pair], int]] = {
+    "unrelated": (unrelated, 300),
+    "linkable": (linkable, 300),
+    "stable": (stable, 200),
+    "selected": (partial(selected, first_seed=SEED + 50_000), 50),
+}
+
+
+def judged(case: str, number: int, folder: Path) -> dict[str, Any]:
+    """Return the outcome of one pair, from its file where there is one."""
+    cell = folder / f"{case}-{number}.json"
+    if cell.exists():
+        return dict(json.loads(cell.read_text()))
+    one_thread()
+    pair = CASES[case][0](number)
+    began = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        links = keyless.link(pair.tables, random_state=number, callback=lambda *_: None)
+    spent = time.process_time() - began
+    found, evidence = links.found["b"], links.evidence
+    match = found.permutation >= 0
+    right = found.permutation == pair.truth
+    common = pair.truth >= 0
+    outcome = {
+        "kind": pair.kind,
+        "multiple": pair.nats,
+        "rows": [len(found.permutation), int(found.coupling.shape[1])],
+        "verdict": evidence.verdict,
+        "doubt": evidence.doubt,
+        "score": evidence.score,
+        "excess": evidence.excess,
+        "needed": evidence.needed,
+        "matched": int(match.sum()),
+        "right": int(right[match].sum()),
+        "recall": float(right[common].mean()) if common.any() else None,
+        "stated": float(found.probability[match].sum()),
+        "bins": _bins(found.probability[match], right[match]),
+        "alone bins": _bins(found.probability[~match], right[~match]),
+        "processor seconds": round(spent, 2),
+    }
+    cell.write_text(json.dumps(outcome))
+    return outcome
+
+
+def _bins(stated: Any, right: Any) -> list[list[float]]:
+    """Return per bin of stated probability how many rows there are, their stated sum, and how many are right."""
+    place = np.clip(np.digitize(stated, BINS) - 1, 0, len(BINS) - 2)
+    return [
+        [float(np.sum(place == k)), float(np.sum(stated[place == k])), float(np.sum(right[place == k]))]
+        for k in range(len(BINS) - 1)
+    ]
+
+
+def _calibration(outcomes: Iterable[dict[str, Any]], bins: str) -> tuple[int, float, float, float]:
+    """Return rows, stated and right share, and the mean distance of the two over bins, all pairs counted alike."""
+    total = np.zeros((len(BINS) - 1, 3))
+    for outcome in outcomes:
+        rows = np.array(outcome[bins])
+        total += rows / max(rows[:, 0].sum(), 1.0)
+    count = max(total[:, 0].sum(), 1e-12)
+    share = total.sum(axis=0) / count
+    rows = int(sum(np.array(outcome[bins])[:, 0].sum() for outcome in outcomes))
+    return rows, float(share[1]), float(share[2]), float(np.abs(total[:, 1] - total[:, 2]).sum() / count)
+
+
+def _verdicts(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+    count = {
+        verdict: sum(o["verdict"] == verdict for o in outcomes) for verdict in ("linked", "uncertain", "unlinkable")
+    }
+    seconds = [o["processor seconds"] for o in outcomes]
+    return {"pairs": len(outcomes), **count, "median seconds": float(np.median(seconds)), "most seconds": max(seconds)}
+
+
+def sections(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the tables of the report."""
+    told: dict[str, list[dict[str, Any]]] = {}
+    if "unrelated" in found:
+        kinds: dict[str, list[dict[str, Any]]] = {}
+        for outcome in found["unrelated"]:
+            large = max(outcome["rows"]) >= MANY_ROWS
+            kind = outcome["kind"].split(", ")[-1] if ", " in outcome["kind"] else "real: " + outcome["kind"]
+            kinds.setdefault("many rows" if large else kind, []).append(outcome)
+        rows = [{"kind": kind, **_verdicts(outcomes)} for kind, outcomes in kinds.items()]
+        every = found["unrelated"]
+        stated = sum(o["stated"] for o in every) / max(sum(o["matched"] for o in every), 1)
+        right = sum(o["right"] for o in every) / max(sum(o["matched"] for o in every), 1)
+        chance = float(np.mean([1 / o["rows"][1] for o in every]))
+        rows.append({"kind": "all", **_verdicts(every), "stated": stated, "right": right, "chance": chance})
+        told["Tables of other entities"] = rows
+    if "linkable" in found:
+        rows = []
+        for multiple in MULTIPLES:
+            some = [o for o in found["linkable"] if o["multiple"] == multiple]
+            if some:
+                recall = float(np.mean([o["recall"] for o in some]))
+                rows.append({"nats / log n": multiple, **_verdicts(some), "recall": recall})
+        told["Tables of the same entities"] = rows
+        rows = []
+        pool = found["linkable"] + found.get("selected", [])
+        for verdict in ("linked", "uncertain"):
+            some = [o for o in pool if o["verdict"] == verdict]
+            for what, bins in (("matches", "bins"), ("no partner", "alone bins")):
+                some_rows = [o for o in some if np.array(o[bins])[:, 0].sum() > 0]
+                count, stated, right, error = _calibration(some_rows, bins)
+                row = {"verdict": verdict, "answers": what, "pairs": len(some_rows), "rows": count}
+                rows.append(row | {"stated": stated, "right": right, "calibration error": error})
+        told["Stated probability against share right"] = rows
+    if "stable" in found:
+        by_pair = [found["stable"][k : k + 10] for k in range(0, len(found["stable"]), 10)]
+        equal = [max(sum(o["verdict"] == v["verdict"] for o in some) for v in some) / len(some) for some in by_pair]
+        told["The same tables with ten seeds"] = [
+            {"pairs": len(by_pair), "mean share of the commonest verdict": float(np.mean(equal)), "least": min(equal)}
+        ]
+    if "selected" in found:
+        some = found["selected"]
+        wrong = sum(o["verdict"] == "linked" and o["right"] < 0.5 * o["matched"] for o in some)
+        told["Tables that leave out opposite quarters of a trait"] = [
+            {**_verdicts(some), "wrong and linked": wrong, "recall": float(np.mean([o["recall"] for o in some]))}
+        ]
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--count", type=int, help="pairs of each case instead of all")
+    parser.add_argument("--cells", type=Path, required=True, help="folder of finished pairs")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    arguments.cells.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for case in arguments.cases:
+        count = min(arguments.count or CASES[case][1], CASES[case][1])
+        work = (delayed(judged)(case, number, arguments.cells) for number in range(count))
+        found[case] = Parallel(n_jobs=arguments.jobs)(work)
+    told = sections(found)
+    report_sections(
+        "Can the verdict be trusted, on tables that can be linked and on those that cannot?",
+        told,
+        settings={"first seed": SEED, "pairs": {case: len(outcomes) for case, outcomes in found.items()}},
+        out=arguments.out,
+        order=list(told),
+    )
+
+
+if __name__ == "__main__":
+    main()
