@@ -81,6 +81,7 @@ def matches(writer: Writer) -> Values:
         "names": list(links.found),
         "sure": SURE,
         "longest": LONGEST,
+        "door": "python" if writer.command is None else "cli",
     }
 
 
