@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
+from keyless.audit import LEVELS, Audit, Change, Proposal, singled_out
 from keyless.cli.inputs import read_pairs
 from keyless.report import render
 from keyless.runs.cells import spreadsheet_safe
@@ -383,6 +384,28 @@ def test_axe_finds_nothing_where_there_is_doubt(chromium, linked_by_hand, tmp_pa
     page = opened.ready()
     assert [one["id"] for one in axe.Axe().run(page).response["violations"]] == []
     assert ("expected right" in page.text_content("#match-kept")) == (doubt == "rows")
+    opened.close(path)
+
+
+@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_axe_finds_nothing_in_an_audit(chromium, clinic_lab_and_watch, tmp_path, viewport):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[browser]'")
+    links = clinic_lab_and_watch
+    changes = (Change("clinic", "vital 3", "round", 5.0), Change("lab", "assay 0", "drop"))
+    proposals = (
+        Proposal(changes, "unlinkable", dict.fromkeys(LEVELS, 0), True),
+        Proposal(changes[:1], "linked", singled_out(links), False),
+    )
+    found = Audit("linked", 60, singled_out(links), links.explain().columns, proposals, looked_at=110)
+    path = tmp_path / "report.html"
+    path.write_text(render(links, audit=found), encoding="utf-8")
+    opened = Opened(chromium, path, viewport=viewport)
+    page = opened.ready()
+    assert [one["id"] for one in axe.Axe().run(page).response["violations"]] == []
+    assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+    page.get_by_role("navigation").get_by_role("link", name="Audit").click()
+    playwright.expect(page.locator("#audit-h")).to_be_in_viewport()
+    page.screenshot(path=tmp_path / "audit.png", full_page=True)
     opened.close(path)
 
 

@@ -178,8 +178,10 @@
   };
   const elsewhere = (k) => {
     const id = JSON.stringify(reference(k));
-    const code = panel.dataset.door === "cli" ? `keyless explain run/ --row ${id}` : `links.explain(${id})`;
-    return [element("p", "", "This page has no details of this row. To see them: ", element("code", "", code))];
+    const fromFolder = panel.dataset.door === "cli";
+    const code = fromFolder ? `keyless explain run/ --row ${id}` : `links.explain(${id})`;
+    const where = fromFolder ? ", from the folder that keyless link --out run/ writes" : "";
+    return [element("p", "", `This page has no details of this row. To see them${where}: `, element("code", "", code))];
   };
   const open = (made, k) => {
     const button = made.querySelector("button");
