@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.audit import Audit, Proposal
+from keyless.audit import Audit
 from keyless.links import Links
 from keyless.report.markup import Grid, label, one_line
 from keyless.report.words import Step
@@ -84,15 +84,11 @@ def audit_steps(audit: Audit) -> list[Step]:
                 "links them."
             )
         ]
+    first = one_line("; ".join(map(str, holding[0].changes)), longest=400)
     return [
         Step(
-            "Do not release both tables as they are. Make the changes of one proposal first; after each of them, "
-            "keyless no longer links the tables:"
+            "Do not release both tables as they are. The section about the audit lists sets of changes after which "
+            f"keyless no longer links them. Make one of these sets of changes, for example: {first}."
         ),
-        *(Step(_said(proposal)) for proposal in holding),
-        Step("Then check the changed files again, and read what an audit cannot tell."),
+        Step("Check the changed files again, and read below what an audit cannot tell."),
     ]
-
-
-def _said(proposal: Proposal) -> str:
-    return f"{one_line('; '.join(map(str, proposal.changes)), longest=400)}."
