@@ -61,7 +61,7 @@ def check(
         report: Also write a report to this HTML file; with `--advise` the audit is its first section.
         redact: Leave ids and cell values out of the report, to share it.
         json: Print the verdict as JSON.
-        config: TOML file of options; those given on the command line win.
+        config: TOML file of options. An option on the command line overrides it.
         reading: How files become tables.
         linking: What is known of the rows, and what the search may spend.
     """

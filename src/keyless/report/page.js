@@ -180,7 +180,7 @@
     const id = JSON.stringify(reference(k));
     const fromFolder = panel.dataset.door === "cli";
     const code = fromFolder ? `keyless explain run/ --row ${id}` : `links.explain(${id})`;
-    const where = fromFolder ? ", from the folder that keyless link --out run/ writes" : "";
+    const where = fromFolder ? ", from the folder of the run" : "";
     return [element("p", "", `This page has no details of this row. To see them${where}: `, element("code", "", code))];
   };
   const open = (made, k) => {
