@@ -158,10 +158,7 @@ def audit_lines(audit: Audit) -> list[str]:
     counts = ", ".join(f"{count} with {100 * level:.0f}%" for level, count in audit.singled_out.items())
     lines = ["", f"Rows that could be singled out, by certainty: {counts} or more."]
     if audit.verdict == "unlinkable":
-        return [
-            *lines,
-            "Nothing to change: keyless finds no link. That is no proof that nobody can: see docs/audit.md.",
-        ]
+        return [*lines, "Nothing to change: keyless finds no link.", _NO_PROOF]
     if len(audit.columns):
         lines.append("Columns that make it possible, and how much each says (nats a row):")
         lines += [
