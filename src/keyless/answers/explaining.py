@@ -32,6 +32,7 @@ __all__ = [
     "pieces",
     "records",
     "shown",
+    "stated",
 ]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -43,6 +44,9 @@ MOST_ROWS = 300
 to 6% of the spread between rows."""
 
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{4,}")
+
+_CERTAIN = 0.999
+"""The highest probability that is stated; what is above is told as more than it."""
 
 _SHOWN = 8
 """Columns that are shown in one line each; the others are in the frame."""
@@ -219,8 +223,7 @@ class RowExplanation:
             what = "linked to" if pair.matched else "not linked to"
             lines.append(
                 f"Row {shown(self.reference_id)} is {what} {shown(pair.row_id)} of {shown(name)}: probability "
-                f"{pair.probability:.3f}, "
-                f"ratio {pair.log_ratio:+.1f} nats, of which"
+                f"{stated(pair.probability)}, ratio {pair.log_ratio:+.1f} nats, of which"
             )
             ordered = pair.cells.reindex(pair.cells["contribution"].abs().sort_values(ascending=False).index)
             for cell in ordered.head(_SHOWN).to_dict("records"):
@@ -334,7 +337,7 @@ def _records(links: Any, table: Table, found: Pieces) -> Records:
         actual[use.name] = [entry if known else None for entry, known in zip(listed, there, strict=False)]
         predicted[use.name] = listed[count:]
     errors = {
-        use.name: found.errors[table.name][:, table.columns.index(use.columns[0])].tolist()
+        use.name: found.errors[table.name][:, table.places[use.columns[0]]].tolist()
         for use in table.uses
         if use.columns and use.kind in ("number", "integer", "date")
     }
@@ -471,6 +474,11 @@ def _each_told_apart(sides: Sides) -> list[float]:
         *(_told_apart(sides, left=group) for group in sides.groups[0]),
         *(_told_apart(sides, right=group) for group in sides.groups[1]),
     ]
+
+
+def stated(probability: float) -> str:
+    """Return a probability as text; nothing is stated as certain."""
+    return ">0.999" if probability > _CERTAIN else f"{probability:.3f}"
 
 
 def shown(value: Any, longest: int = 30) -> str:

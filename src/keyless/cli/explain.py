@@ -95,6 +95,8 @@ def _tell_all(explained: Explanation, *, as_json: bool) -> None:
 
 
 def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
+    from keyless.answers.explaining import stated
+
     if as_json:
         print_json(
             {
@@ -117,7 +119,7 @@ def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
         what = "is linked to" if pair.matched else "is not linked to"
         lines += [
             f"Row {printable(explained.reference_id)} {what} {printable(pair.row_id)} of {printable(name)}: "
-            f"probability {pair.probability:.4f}, ratio {pair.log_ratio:+.1f} nats.",
+            f"probability {stated(pair.probability)}, ratio {pair.log_ratio:+.1f} nats.",
             f"  {'nats':>6}  {'actual':>12}  {'predicted':>22}  column",
         ]
         ordered = pair.cells.sort_values("contribution", key=abs, ascending=False, kind="stable")

@@ -30,7 +30,7 @@ FEWEST_PAIRS = 25
 """Rows that have details however many columns there are: those shown first."""
 
 MOST_CELLS = 400_000
-"""Rows × columns that are looked at; a second or two of work."""
+"""Rows × columns that are looked at: a few seconds of work."""
 
 MOST_COLUMNS = 20
 """Columns of a record that are listed, those that say most for or against the pair first."""
@@ -106,6 +106,8 @@ def _of_table(links: Links, name: str, rows: IntArray) -> list[dict[str, Any]]:
     explained = np.where(matched, link.permutation, likeliest)
     found = pieces(links, name, rows, explained)
     told = records(links, found)
+    # The tables in the order of the result, the one that is linked last.
+    listed = [_Table(links, number, told[links.tables[number].name], found) for number in found.sides.order]
     return [
         {
             "matched": bool(matched[i]),
@@ -114,12 +116,7 @@ def _of_table(links: Links, name: str, rows: IntArray) -> list[dict[str, Any]]:
             "candidates": _candidates(
                 labels, partners[lines == i], likely[lines == i], answer=int(link.permutation[i]), own=chance[[i]]
             ),
-            # The tables in the order of the result, the one that is linked last.
-            "records": [
-                _record(links, number, told[links.tables[number].name], found, i)
-                for number in found.sides.order
-                if told[links.tables[number].name].row_ids[i] is not None
-            ],
+            "records": [table.record(i) for table in listed if table.told.row_ids[i] is not None],
         }
         for i in range(len(rows))
     ]
@@ -140,28 +137,33 @@ def _candidates(labels: Any, partners: IntArray, likely: Any, *, answer: int, ow
     ]
 
 
-def _record(links: Links, number: int, told: Records, found: Pieces, pair: int) -> dict[str, Any]:
-    """Return one row of a pair: its columns that say most, what the others say together, and those not used."""
-    table = links.tables[number]
-    says = {
-        column: float(nats)
-        for (name, column), nats in zip(found.columns, found.contributions[pair], strict=True)
-        if name == table.name
-    }
-    names = _columns(links, table)
-    used = [k for k, column in enumerate(names) if column in says]
-    listed = sorted(used, key=lambda k: -abs(says[names[k]]))[:MOST_COLUMNS]
-    spare = [k for k in range(len(names)) if names[k] not in says and told.actual[names[k]][pair] is not None]
-    return {
-        "table": number,
-        "id": one_line(told.row_ids[pair]),
-        "cells": [
-            [k, _nats(says[names[k]]), _entry(told.actual[names[k]][pair]), _guess(told, names[k], pair)]
-            for k in listed
-        ],
-        "others": [len(used) - len(listed), _nats(sum(says[names[k]] for k in set(used) - set(listed)))],
-        "unused": [[k, _entry(told.actual[names[k]][pair])] for k in spare[:MOST_COLUMNS]],
-    }
+class _Table:
+    """The rows of one table that belong to pairs, and what each of its columns says."""
+
+    def __init__(self, links: Links, number: int, told: Records, found: Pieces) -> None:
+        table = links.tables[number]
+        self.number, self.told, self.names = number, told, _columns(links, table)
+        places = {name: k for k, name in enumerate(self.names)}
+        own = [(at, places[column]) for at, (name, column) in enumerate(found.columns) if name == table.name]
+        self.used = [place for _, place in own]
+        used = set(self.used)
+        self.nats = found.contributions[:, [at for at, _ in own]]
+        self.spare = [k for k in range(len(self.names)) if k not in used][:MOST_COLUMNS]
+
+    def record(self, pair: int) -> dict[str, Any]:
+        """Return one row: its columns that say most, what the others say together, and some that are not used."""
+        nats = self.nats[pair]
+        first = np.argsort(-np.abs(nats), kind="stable")[:MOST_COLUMNS]
+        listed = [(self.used[k], float(nats[k])) for k in first]
+        rest = float(nats.sum() - nats[first].sum())
+        actual = {k: _entry(self.told.actual[self.names[k]][pair]) for k in [*self.spare, *(k for k, _ in listed)]}
+        return {
+            "table": self.number,
+            "id": one_line(self.told.row_ids[pair]),
+            "cells": [[k, _nats(says), actual[k], _guess(self.told, self.names[k], pair)] for k, says in listed],
+            "others": [len(self.used) - len(listed), _nats(rest) if len(self.used) > len(listed) else 0.0],
+            "unused": [[k, actual[k]] for k in self.spare if actual[k] is not None],
+        }
 
 
 def _nats(value: float) -> float | None:
