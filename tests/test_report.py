@@ -391,6 +391,18 @@ def test_a_wide_table_has_details_of_fewer_rows_and_columns(linked_by_hand):
     assert abs(sum(parts) + rest - pair["ratio"]) < 0.005 * (len(parts) + 3)
 
 
+def test_details_are_written_as_the_files_are(linked_by_hand, tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(2).normal(size=(30, 3)) * 1000, columns=["x", "y", "z"]).round(1)
+    frame.to_csv(tmp_path / "a.csv", sep=";", decimal=",", index=False)
+    links = linked_by_hand({"a": str(tmp_path / "a.csv"), "b": (frame * 2).to_numpy()}, [np.arange(30)], rank=2)
+    pair = stored(render(links), "details")["pairs"]["4"]
+    texts, numbers = (record["cells"] for record in pair["records"])
+    for column, _, actual, predicted in texts:
+        assert actual == str(frame.iloc[4, column]).replace(".", ",")
+        assert re.fullmatch(r"-?\d+,\d ±\u00a0\d+", predicted)
+    assert all("," not in actual + predicted for *_, actual, predicted in numbers)
+
+
 def test_rows_without_a_link_have_details_too(linked_by_hand, rng):
     tables = {"a": rng.normal(size=(9, 3)), "b": rng.normal(size=(9, 2))}
     page = render(linked_by_hand(tables, [np.array([3, -1, 0, 1, 2, 4, 5, 6, 7])], verdict="unlinkable"))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +16,8 @@ import pandas as pd
 from keyless.answers.contributions import Side, contributions, costs_of_dropping, log_ratios, predictions, ratio
 from keyless.answers.distributions import distribution, link_of_rows
 from keyless.answers.labels import row_number
-from keyless.errors import InputError, printable
+from keyless.answers.showing import shown, shown_error, stated
+from keyless.errors import InputError
 from keyless.likelihood.pairs import approximate_log_ratio
 from keyless.tables import Table
 
@@ -31,8 +31,6 @@ __all__ = [
     "explain_row",
     "pieces",
     "records",
-    "shown",
-    "stated",
 ]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -42,11 +40,6 @@ BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 MOST_ROWS = 300
 """Matched rows that the overall explanation looks at, drawn at random but always the same: a mean over so many is known
 to 6% of the spread between rows."""
-
-_LONG_NUMBER = re.compile(r"-?\d+\.\d{4,}")
-
-_CERTAIN = 0.999
-"""The highest probability that is stated; what is above is told as more than it."""
 
 _SHOWN = 8
 """Columns that are shown in one line each; the others are in the frame."""
@@ -227,7 +220,7 @@ class RowExplanation:
             )
             ordered = pair.cells.reindex(pair.cells["contribution"].abs().sort_values(ascending=False).index)
             for cell in ordered.head(_SHOWN).to_dict("records"):
-                error = "" if np.isnan(cell["standard_error"]) else f" ± {cell['standard_error']:.3g}"
+                error = "" if np.isnan(cell["standard_error"]) else f" ± {shown_error(cell['standard_error'])}"
                 lines.append(
                     f"  {cell['contribution']:+6.1f}  {shown(cell['table'])}: {shown(cell['column'])} "
                     f"is {shown(cell['actual'])}, predicted {shown(cell['predicted'])}{error}"
@@ -474,26 +467,3 @@ def _each_told_apart(sides: Sides) -> list[float]:
         *(_told_apart(sides, left=group) for group in sides.groups[0]),
         *(_told_apart(sides, right=group) for group in sides.groups[1]),
     ]
-
-
-def stated(probability: float) -> str:
-    """Return a probability as text; nothing is stated as certain."""
-    return ">0.999" if probability > _CERTAIN else f"{probability:.3f}"
-
-
-def shown(value: Any, longest: int = 30) -> str:
-    """Return an entry as one short piece of text; "missing" where there is none.
-
-    Args:
-        value: the entry.
-        longest: how many characters of a text are shown.
-    """
-    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
-        return "missing"
-    if isinstance(value, float | np.floating):
-        return f"{value:.4g}"
-    text = printable(value)
-    if _LONG_NUMBER.fullmatch(text):
-        # A cell of a text file, with more digits than a reader needs.
-        return f"{float(text):.4g}"
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"

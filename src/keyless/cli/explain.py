@@ -95,7 +95,7 @@ def _tell_all(explained: Explanation, *, as_json: bool) -> None:
 
 
 def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
-    from keyless.answers.explaining import stated
+    from keyless.answers.showing import shown_error, stated
 
     if as_json:
         print_json(
@@ -125,7 +125,7 @@ def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
         ordered = pair.cells.sort_values("contribution", key=abs, ascending=False, kind="stable")
         for cell in _records(ordered):
             error = cell["standard_error"]
-            guess = _short(cell["predicted"]) + ("" if math.isnan(error) else f" ± {error:.3g}")
+            guess = _short(cell["predicted"]) + ("" if math.isnan(error) else f" ± {shown_error(error)}")
             lines.append(
                 f"  {cell['contribution']:+6.1f}  {_short(cell['actual']):>12}  {guess:>22}  "
                 f"{printable(cell['table'])}: {printable(cell['column'])}"
@@ -138,6 +138,6 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _short(value: Any) -> str:
-    from keyless.answers.explaining import shown
+    from keyless.answers.showing import shown
 
     return printable(shown(value))

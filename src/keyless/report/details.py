@@ -13,7 +13,8 @@ import numpy as np
 
 from keyless.answers.candidates import ranked
 from keyless.answers.distributions import distribution, link_of_rows
-from keyless.answers.explaining import Pieces, Records, pieces, records, shown
+from keyless.answers.explaining import Pieces, Records, pieces, records
+from keyless.answers.showing import shown, shown_error
 from keyless.errors import InputError
 from keyless.links import Links
 from keyless.report.markup import one_line, packed, steps
@@ -148,6 +149,10 @@ class _Table:
         self.used = [place for _, place in own]
         used = set(self.used)
         self.nats = found.contributions[:, [at for at, _ in own]]
+        # Errors are written as the text of the table has its numbers.
+        self.commas = {
+            use.name for use in table.uses if table.form == "cells" and use.coding and use.coding.decimal == ","
+        }
         self.spare = [k for k in range(len(self.names)) if k not in used][:MOST_COLUMNS]
 
     def record(self, pair: int) -> dict[str, Any]:
@@ -160,10 +165,19 @@ class _Table:
         return {
             "table": self.number,
             "id": one_line(self.told.row_ids[pair]),
-            "cells": [[k, _nats(says), actual[k], _guess(self.told, self.names[k], pair)] for k, says in listed],
+            "cells": [[k, _nats(says), actual[k], self.guess(self.names[k], pair)] for k, says in listed],
             "others": [len(self.used) - len(listed), _nats(rest) if len(self.used) > len(listed) else 0.0],
             "unused": [[k, actual[k]] for k in self.spare if actual[k] is not None],
         }
+
+    def guess(self, column: str, pair: int) -> str:
+        """Return what is predicted for a column, with its standard error."""
+        guess = one_line(shown(self.told.predicted[column][pair], LONGEST_ENTRY))
+        error = self.told.errors[column][pair] if column in self.told.errors else np.nan
+        if not np.isfinite(error):
+            return guess
+        written = shown_error(error).replace(".", ",") if column in self.commas else shown_error(error)
+        return f"{guess} ±\u00a0{written}"
 
 
 def _nats(value: float) -> float | None:
@@ -174,9 +188,3 @@ def _nats(value: float) -> float | None:
 def _entry(value: Any) -> str | None:
     text = shown(value, LONGEST_ENTRY)
     return None if text == "missing" else one_line(text)
-
-
-def _guess(told: Records, column: str, pair: int) -> str:
-    guess = one_line(shown(told.predicted[column][pair], LONGEST_ENTRY))
-    error = told.errors.get(column, ())
-    return f"{guess} ±\u00a0{error[pair]:.2g}" if error and np.isfinite(error[pair]) else guess
