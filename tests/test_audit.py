@@ -222,7 +222,7 @@ def test_check_advises_on_the_command_line(tmp_path, capsys):
         )
     files = [str(tmp_path / f"{name}.csv") for name in "ab"]
     with pytest.raises(SystemExit) as left:
-        cli.main(["check", *files, "--advise", "--json", "--null-searches", "1"])
+        cli.main(["check", *files, "--advise", "--json", "--effort", "quick"])
     assert left.value.code == 0
     found = json.loads(capsys.readouterr().out)["audit"]
     assert found["singled_out"]["0.9"] > 50
@@ -232,10 +232,10 @@ def test_check_advises_on_the_command_line(tmp_path, capsys):
     drops = [change for change in found["proposals"][0]["changes"] if change["action"] == "drop"]
     words = [word for change in drops for word in ("--drop", f"{change['table']}:{change['column']}")]
     with pytest.raises(SystemExit) as left:
-        cli.main(["check", *files, *words, "--null-searches", "1"])
+        cli.main(["check", *files, *words, "--effort", "quick"])
     assert left.value.code == 3
     with pytest.raises(SystemExit):
-        cli.main(["check", *files, *words, "--null-searches", "1", "--advise", "--report", str(tmp_path / "page.html")])
+        cli.main(["check", *files, *words, "--effort", "quick", "--advise", "--report", str(tmp_path / "page.html")])
     said = capsys.readouterr()
     assert "Nothing to change" in said.out
     assert f"the report is in {tmp_path / 'page.html'}." in said.err
