@@ -1,4 +1,4 @@
-"""Take pictures of the report: in the light, in the dark, on a phone, on paper.
+"""Take pictures of the report: in the light, in the dark, on a phone, on paper, and of an opened row.
 
 Run `python docs/make_screenshots.py` after a change to the report, and look at docs/screenshots/. It links the demo's
 tables first; `python docs/make_screenshots.py run.keyless` takes a saved result. Needs `pip install ".[browser]"` and a
@@ -23,6 +23,7 @@ VIEWS = {
     "dark": {"viewport": {"width": 1100, "height": 1300}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 390, "height": 1500}, "device_scale_factor": 1.5},
     "print": {"viewport": {"width": 720, "height": 1018}},
+    "row": {"viewport": {"width": 1100, "height": 1100}},
 }
 
 
@@ -48,12 +49,15 @@ def main() -> None:
 
 
 def take(browser: Browser, page: Path, name: str) -> None:
-    """Take one picture of what is seen first."""
+    """Take one picture of what is seen first, or of an opened row."""
     view = browser.new_page(**VIEWS[name])
     if name == "print":
         view.emulate_media(media="print")
     view.goto(page.as_uri())
     view.wait_for_selector("html[data-ready=yes]")
+    if name == "row":
+        view.locator("#match-rows button").first.click()
+        view.evaluate("document.documentElement.style.scrollBehavior = 'auto'; location.hash = 'match-panel'")
     view.screenshot(path=FOLDER / f"{name}.png")
     view.close()
 

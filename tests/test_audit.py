@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import keyless
 from keyless import cli
 from keyless.audit import LEVELS, Change, audit, changed, singled_out
+from keyless.report import render
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +154,63 @@ def test_changes_are_what_they_say(links):
     assert str(changes[2]) == "drop b: sex"
 
 
+def cells(page, caption):
+    """Return the lines of one table of a page, as text."""
+    (grid,) = re.findall(rf'<caption class="hidden">{caption}</caption>.*?</table>', page, flags=re.DOTALL)
+    lines = re.findall(r"<tr>(.*?)</tr>", grid, flags=re.DOTALL)
+    return [
+        [html.unescape(re.sub(r"<[^>]*>", "", cell)) for cell in re.findall(r"<t[hd].*?</t[hd]>", line)]
+        for line in lines
+    ][1:]
+
+
+def test_the_report_says_who_could_be_singled_out_and_what_to_change(links):
+    linking = Linking(links, lambda tables: ("a", "a0") in columns_of(tables) and distinct(tables, "a", "a0") > 8)
+    found = audit(links, linking)
+    page = render(links, audit=found)
+    probability = links.found["b"].probability
+    expected = [[f"{100 * p:.0f}%", str((probability >= p).sum()), f"{100 * (probability >= p).mean():.0f}%"]
+                for p in (0.5, 0.9, 0.99)]  # fmt: skip
+    assert cells(page, "Rows that could be singled out") == expected
+    named = cells(page, "Columns that make it possible")
+    assert [(table, column) for column, table, *_ in named] == list(
+        zip(found.columns["table"], found.columns["column"], strict=True)
+    )
+    assert "of 40 matched rows still have their partner" in page
+    results = {tuple(changes.split("; ")): (result, left) for result, changes, *left in cells(page, "Proposed changes")}
+    assert results[("drop a: a0",)] == ("no longer linkable", ["0", "0", "0"])
+    # What noise leaves is linked, and the stand-in then states 95% for each row.
+    (noise,) = [value for key, value in results.items() if key[0].startswith("add noise")]
+    assert noise == ("not enough", ["40", "40", "0"])
+    assert page.index('id="audit"') < page.index('id="matches"')
+    assert "is no proof that nobody can" in page
+    steps = page[page.index("What to do next") : page.index("</ol>")]
+    assert "Do not release both tables as they are." in steps
+    assert "drop a: a0." in steps
+    assert "add noise" not in steps
+    assert 'id="audit"' not in render(links)
+    # A page to share names columns, and no rows.
+    shared = render(links, audit=found, redact=True)
+    assert cells(shared, "Proposed changes") == cells(page, "Proposed changes")
+    assert 'id="details"' not in shared
+
+
+def test_the_report_of_tables_that_are_not_linked_proposes_nothing(links):
+    blind = Linking(links, lambda _tables: False)([])
+    page = render(blind, audit=audit(blind, Linking(links, lambda _tables: True)))
+    assert "it singles out nobody" in page
+    assert "keyless proposes no change" in page
+    assert cells(page, "Rows that could be singled out") == [[f"{p}%", "0", "0%"] for p in (50, 90, 99)]
+
+
+def test_a_report_of_an_audit_that_was_stopped_says_so(links):
+    asked = iter([False, False, False])
+    found = audit(links, Linking(links, lambda _tables: True), stopped=lambda: next(asked, True))
+    page = render(links, audit=found)
+    assert "The audit was stopped before it had tried everything" in page
+    assert "No set of changes was found" in page
+
+
 @pytest.mark.slow
 def test_check_advises_on_the_command_line(tmp_path, capsys):
     rng = np.random.default_rng(0)
@@ -162,7 +222,7 @@ def test_check_advises_on_the_command_line(tmp_path, capsys):
         )
     files = [str(tmp_path / f"{name}.csv") for name in "ab"]
     with pytest.raises(SystemExit) as left:
-        cli.main(["check", *files, "--advise", "--json", "--null-searches", "1"])
+        cli.main(["check", *files, "--advise", "--json", "--effort", "quick"])
     assert left.value.code == 0
     found = json.loads(capsys.readouterr().out)["audit"]
     assert found["singled_out"]["0.9"] > 50
@@ -172,11 +232,31 @@ def test_check_advises_on_the_command_line(tmp_path, capsys):
     drops = [change for change in found["proposals"][0]["changes"] if change["action"] == "drop"]
     words = [word for change in drops for word in ("--drop", f"{change['table']}:{change['column']}")]
     with pytest.raises(SystemExit) as left:
-        cli.main(["check", *files, *words, "--null-searches", "1"])
+        cli.main(["check", *files, *words, "--effort", "quick"])
     assert left.value.code == 3
     with pytest.raises(SystemExit):
-        cli.main(["check", *files, *words, "--null-searches", "1", "--advise"])
-    assert "Nothing to change" in capsys.readouterr().out
+        cli.main(["check", *files, *words, "--effort", "quick", "--advise", "--report", str(tmp_path / "page.html")])
+    said = capsys.readouterr()
+    assert "Nothing to change" in said.out
+    assert f"the report is in {tmp_path / 'page.html'}." in said.err
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "keyless finds no link between these tables" in page
+    assert "keyless check" in page
+    assert "--advise\n</code>" in page
+
+
+def test_a_report_of_a_check_is_refused_before_the_work(tmp_path, capsys):
+    for name in "ab":
+        pd.DataFrame({name: [1.0, 2.0, 3.5]}).to_csv(tmp_path / f"{name}.csv", index=False)
+    files = [str(tmp_path / f"{name}.csv") for name in "ab"]
+    for more, said in (
+        (["--redact"], "--redact: must come with --report"),
+        (["--report", files[0]], "--report: must not be an input"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            cli.main(["check", *files, *more])
+        assert left.value.code == 2
+        assert said in capsys.readouterr().err
 
 
 def test_the_module_is_found(links):

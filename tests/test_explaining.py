@@ -8,6 +8,7 @@ from scipy.stats import multivariate_normal
 import keyless
 from keyless.answers.contributions import Side, contributions, costs_of_dropping, log_ratios, predictions
 from keyless.answers.explaining import pieces
+from keyless.answers.showing import shown_error, stated
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
 from keyless.model.factor_model import FactorModel
@@ -240,3 +241,12 @@ def test_ids_may_be_given_as_text(linked_by_hand):
     rng = np.random.default_rng(0)
     links = linked_by_hand([rng.normal(size=(20, 3)), rng.normal(size=(20, 3))], [rng.permutation(20)])
     assert links.explain("17").reference_id == links.explain(17).reference_id == 17
+
+
+def test_nothing_is_stated_as_certain():
+    assert [stated(p) for p in (1.0, 0.9991, 0.999, 0.25, 0.0)] == [">0.999", ">0.999", "0.999", "0.250", "0.000"]
+
+
+def test_standard_errors_are_short_to_read():
+    errors = (563.2, 0.00161, 12345.0, 1.0, 0.0, 2.5e-9, 3e12)
+    assert [shown_error(error) for error in errors] == ["560", "0.0016", "12000", "1", "0", "2.5e-09", "3e+12"]

@@ -661,3 +661,18 @@ def test_a_result_that_does_not_fit_together_is_refused(damage, tmp_path):
             file.writestr(name, content)
     with pytest.raises(InputError, match=r"run\.keyless: must be a saved keyless result; a part of it is missing"):
         keyless.load(path)
+
+
+def test_every_part_shows_itself_in_a_few_words(clinic_lab_and_watch):
+    links = clinic_lab_and_watch
+    parts = [links, links.evidence, links.model, links.model.factors, links.model.scales[0][0], links.status]
+    parts += [links.completed, links.filled, links.standard_errors, links.tables, links.tables[0], links.found]
+    parts += [links.tables[0].block, links.tables[0].uses[0], links.threshold(precision=0.9), keyless.TableLinker()]
+    parts += [links.explain("P-1000").pairs["lab"], keyless.tables.Reading(), keyless.SoftImpute()]
+    for part in parts:
+        assert len(repr(part)) < 600, type(part)
+        assert "array(" not in repr(part)
+    width = len(links.tables[0].columns)
+    assert repr(links.model) == f"JointModel: 4 factors of {width} + 6 + 5 columns; each table is filled from all"
+    # An explanation is an answer to read: eight columns of each link.
+    assert len(repr(links.explain("P-1000")).splitlines()) <= 2 * 10

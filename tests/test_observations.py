@@ -6,6 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 import keyless
+from keyless.archive import read_archive, write_archive
 from keyless.errors import InputError
 from keyless.tables import to_anndata, to_mudata
 
@@ -156,3 +157,103 @@ def test_counts_are_linked_and_come_back():
     types = links.transfer("adt", "type")
     assert (types["value"].to_numpy() == tables["rna"].obs["type"].to_numpy()).mean() > 0.9
     assert sp.issparse(links.completed["adt"].X)
+
+
+def same(one, two):
+    """The two are of the same kind and content, all the way down."""
+    if isinstance(one, dict):
+        assert isinstance(two, dict)
+        assert list(one) == list(two)
+        for key in one:
+            same(one[key], two[key])
+    elif sp.issparse(one):
+        assert type(one) is type(two)
+        assert one.dtype == two.dtype
+        np.testing.assert_array_equal(one.toarray(), two.toarray())
+    elif isinstance(one, pd.DataFrame):
+        pd.testing.assert_frame_equal(one, two)
+    elif isinstance(one, list | tuple):
+        assert type(one) is type(two)
+        for first, second in zip(one, two, strict=True):
+            same(first, second)
+    elif isinstance(one, np.ndarray):
+        assert type(one) is type(two)
+        assert one.dtype == two.dtype
+        assert one.shape == two.shape
+        np.testing.assert_array_equal(one, two)
+    else:
+        assert type(one) is type(two)
+        assert one == two
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_saved_anndata_comes_back_whole(linked_by_hand, tmp_path, dense):
+    rng = np.random.default_rng(5)
+    rna = cells("r")
+    if dense:
+        rna.X = rna.X.toarray()
+    rna.varm["signs"] = np.array([["a", "b"]] * 5)
+    rna.obsm["texts"] = np.array([["x", None]] * 8, dtype=object)
+    rna.uns |= {
+        "log1p": {"base": None, "done": True, "pseudocount": 1.0},
+        "neighbors": {"params": {"n_neighbors": 15, "method": "umap"}, "sizes": np.arange(3, dtype=np.int8)},
+        "ranks": np.rec.fromarrays(
+            [np.array(["g1", "g2"], dtype=object), np.array([1.5, 2.5], dtype=np.float32)], names=["names", "scores"]
+        ),
+        "colours": np.array(["#ff0000", "grün"], dtype=object),
+        "empty": {},
+        "scalar": np.float32(2.5),
+        "no axes": np.array(7),
+        "nested": [1, "two", np.array([3.0]), ("four", None)],
+        "frame": pd.DataFrame({"p": [0.1, 0.2], "kind": pd.Categorical(["a", "b"])}, index=["u", "v"]),
+        "graph": sp.coo_matrix(rng.random((3, 4)) > 0.5),
+    }
+    links = linked_by_hand({"rna": rna, "adt": cells("p", seed=1)}, [ROWS], rank=2)
+    links.save(tmp_path / "run.keyless")
+    again = keyless.load(tmp_path / "run.keyless")
+    for before, after in (
+        (links.tables[0].native, again.tables[0].native),
+        (links.completed["adt"], again.completed["adt"]),
+    ):
+        same(before.X, after.X)
+        pd.testing.assert_frame_equal(before.obs, after.obs)
+        pd.testing.assert_frame_equal(before.var, after.var)
+        same(dict(before.uns), dict(after.uns))
+        for part in ("layers", "obsm", "varm", "obsp", "varp"):
+            same(dict(getattr(before, part).items()), dict(getattr(after, part).items()))
+        same(before.raw.X, after.raw.X)
+        pd.testing.assert_frame_equal(before.raw.var, after.raw.var)
+        same(dict(before.raw.varm.items()), dict(after.raw.varm.items()))
+
+
+def test_what_cannot_be_saved_is_named(linked_by_hand, tmp_path):
+    rna = cells("r")
+    rna.uns["model"] = {"fit": object(), "rank": 3}
+    rna.uns["moments"] = np.array(["2020-01-01"], dtype="datetime64[D]")
+    links = linked_by_hand({"rna": rna, "adt": cells("p", seed=1)}, [ROWS], rank=2)
+    with pytest.warns(UserWarning, match="is not saved") as told:
+        links.save(tmp_path / "run.keyless")
+    said = [str(one.message) for one in told]
+    assert [text.split(" is not saved; ")[0] for text in said] == ["rna: uns['model']['fit']", "rna: uns['moments']"]
+    assert all("\n" not in text and len(text) < 250 for text in said)
+    assert keyless.load(tmp_path / "run.keyless").tables[0].native.uns["model"] == {"rank": 3}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda parts: parts["obsp"]["named"]["near"]["matrix"].update(shape=[8, 10**15]),
+        lambda parts: parts["obsp"]["named"]["near"]["matrix"].update(shape=[8, 9]),
+        lambda parts: parts["obsm"]["named"]["X_pca"].update(shape=[4, 4]),
+        lambda parts: parts["uns"]["named"]["version"].update(plain=1, own="x") or parts.update(uns={"code": "1"}),
+        lambda parts: parts["layers"]["named"]["raw"].update(own="part999."),
+    ],
+)
+def test_a_changed_file_is_refused_in_one_line(linked, tmp_path, change):
+    _, _, links = linked
+    links.save(tmp_path / "run.keyless")
+    document, arrays, files = read_archive(tmp_path / "run.keyless")
+    change(document["tables"][0]["anndata"])
+    write_archive(tmp_path / "other.keyless", document, arrays, files)
+    with pytest.raises(InputError, match=r"other\.keyless: must be a saved keyless result"):
+        keyless.load(tmp_path / "other.keyless")

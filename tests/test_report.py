@@ -62,8 +62,8 @@ class Outline(HTMLParser):
         return " ".join(" ".join(self.text).split())
 
 
-def stored(page):
-    (packed,) = re.findall(r'<script type="application/octet-stream" id="store">(.*?)</script>', page)
+def stored(page, name="store"):
+    (packed,) = re.findall(rf'<script type="application/octet-stream" id="{name}">(.*?)</script>', page)
     return json.loads(zlib.decompress(base64.b64decode(packed)))
 
 
@@ -332,6 +332,96 @@ def test_the_store_holds_every_match(page, clinic_lab_and_watch):
     np.testing.assert_allclose(margins, matches["margin"], atol=0.051)
 
 
+def test_the_details_are_those_of_explain(page, clinic_lab_and_watch):
+    links, data, details = clinic_lab_and_watch, stored(page), stored(page, "details")
+    assert sorted(map(int, details["pairs"])) == list(range(120))
+    chances = links.candidates(60).set_index(["table", "reference_id"])
+    for k in (0, 17, 61, 119):
+        name, row = data["tables"][data["table"][k]]["name"], data["labels"][0][data["row"][k]]
+        pair, told = links.explain(row, table=name).pairs[name], details["pairs"][str(k)]
+        assert (told["partner"], told["matched"]) == (pair.row_id, pair.matched)
+        assert abs(told["ratio"] - pair.log_ratio) <= 0.005
+        cells = pair.cells.set_index(["table", "column"])
+        seen = 0
+        for record in told["records"]:
+            table = details["tables"][record["table"]]
+            assert record["others"] == [0, 0]
+            for column, nats, actual, predicted in record["cells"]:
+                cell = cells.loc[(table, details["columns"][record["table"]][column])]
+                seen += 1
+                assert abs(nats - cell["contribution"]) <= 0.005
+                assert (actual is None) == pd.isna(cell["actual"])
+                if np.isfinite(cell["standard_error"]):
+                    guess, error = map(float, predicted.split("±"))
+                    np.testing.assert_allclose([guess, error], [cell["predicted"], cell["standard_error"]], rtol=0.051)
+                    assert actual is None or abs(float(actual) / cell["actual"] - 1) < 1e-3
+                else:
+                    assert (predicted, actual) == (cell["predicted"], cell["actual"])
+            size = [abs(cell[1]) for cell in record["cells"]]
+            assert size == sorted(size, reverse=True)
+            notes = [["note", links.tables[0].native.loc[row, "note"]]] if table == "clinic" else []
+            assert [[details["columns"][record["table"]][k], entry] for k, entry in record["unused"]] == notes
+        # A row without a watch has no record of one.
+        assert seen == (cells["row_id"].notna()).sum()
+        own = chances.loc[(name, row)].set_index("row_id")["probability"]
+        assert sum(answer for *_, answer in told["candidates"]) == 1
+        for label, steps, answer in told["candidates"]:
+            likely = own[own.index.isna()].iloc[0] if label is None else own.get(label, 0.0)
+            assert 0 <= likely * 1e4 - steps < 1 + 1e-9
+            assert answer == (label == (pair.row_id if pair.matched else None))
+
+
+def test_a_wide_table_has_details_of_fewer_rows_and_columns(linked_by_hand):
+    rng = np.random.default_rng(7)
+    values = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 10_000))
+    links = linked_by_hand({"a": values[:, :9_990], "b": values[:, 9_990:]}, [np.arange(60)])
+    page = render(links)
+    details = stored(page, "details")
+    # 400,000 cells of 10,000 columns: the first 40 rows, the least sure.
+    assert "This page has details of the first 40 rows in the order below." in Outline(page).said
+    stated = np.floor(links.matches["probability"] * 1e4)
+    least = stated.sort_values(kind="stable").index[:40]
+    assert sorted(map(int, details["pairs"])) == sorted(least)
+    pair = details["pairs"][str(least[0])]
+    wide = pair["records"][0]
+    assert len(wide["cells"]) == 20
+    assert wide["others"][0] == 9_970
+    parts = [nats for record in pair["records"] for _, nats, *_ in record["cells"]]
+    rest = sum(record["others"][1] for record in pair["records"])
+    assert abs(sum(parts) + rest - pair["ratio"]) < 0.005 * (len(parts) + 3)
+
+
+def test_details_are_written_as_the_files_are(linked_by_hand, tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(2).normal(size=(30, 3)) * 1000, columns=["x", "y", "z"]).round(1)
+    frame.to_csv(tmp_path / "a.csv", sep=";", decimal=",", index=False)
+    links = linked_by_hand({"a": str(tmp_path / "a.csv"), "b": (frame * 2).to_numpy()}, [np.arange(30)], rank=2)
+    pair = stored(render(links), "details")["pairs"]["4"]
+    texts, numbers = (record["cells"] for record in pair["records"])
+    for column, _, actual, predicted in texts:
+        assert actual == str(frame.iloc[4, column]).replace(".", ",")
+        assert re.fullmatch(r"-?\d+,\d ±\u00a0\d+", predicted)
+    assert all("," not in actual + predicted for *_, actual, predicted in numbers)
+
+
+def test_rows_without_a_link_have_details_too(linked_by_hand, rng):
+    tables = {"a": rng.normal(size=(9, 3)), "b": rng.normal(size=(9, 2))}
+    page = render(linked_by_hand(tables, [np.array([3, -1, 0, 1, 2, 4, 5, 6, 7])], verdict="unlinkable"))
+    pairs = stored(page, "details")["pairs"]
+    assert len(pairs) == 9
+    assert [key for key, pair in pairs.items() if not pair["matched"]] == ["1"]
+    assert [answer for label, _, answer in pairs["1"]["candidates"] if label is None] == [True]
+
+
+def test_details_that_cannot_be_read_are_said_to_be_missing(clinic_lab_and_watch, monkeypatch):
+    def refuse(*_arguments):
+        raise keyless.InputError("big.csv: must be as it was when it was linked; it has changed.")
+
+    monkeypatch.setattr("keyless.report.details.records", refuse)
+    page = render(clinic_lab_and_watch)
+    assert "This page has no details of rows: big.csv: must be as it was" in Outline(page).said
+    assert 'id="details"' not in page
+
+
 def test_the_second_best_is_the_best_but_one(clinic_lab_and_watch):
     for name, link in clinic_lab_and_watch.found.items():
         other, likely = second_best(clinic_lab_and_watch, name)
@@ -407,7 +497,7 @@ def test_filled_entries_are_those_of_the_completed_tables(clinic_lab_and_watch):
 def test_hostile_names_and_values_are_text(hostile_links, redact):
     page = render(hostile_links, redact=redact)
     outline = Outline(page)
-    assert [tag for tag, _ in outline.tags].count("script") == (1 if redact else 2)
+    assert [tag for tag, _ in outline.tags].count("script") == (1 if redact else 3)
     assert "img" not in [tag for tag, _ in outline.tags]
     assert "<script>window.hacked = 1</script>" in outline.said
     assert "\x00" not in page
@@ -415,6 +505,7 @@ def test_hostile_names_and_values_are_text(hostile_links, redact):
     page.encode()
     if not redact:
         assert max(map(len, stored(page)["labels"][0])) <= 120
+        assert "\u202e" not in json.dumps(stored(page, "details"), ensure_ascii=False)
     assert max(map(len, outline.said.split())) < 400
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
+from keyless.audit import LEVELS, Audit, Change, Proposal, singled_out
 from keyless.cli.inputs import read_pairs
 from keyless.report import render
 from keyless.runs.cells import spreadsheet_safe
@@ -261,6 +262,84 @@ def test_all_of_it_works_from_the_keyboard(opened):
     assert page.locator("th[aria-sort]").count() == 1
 
 
+def opened_row(page, label):
+    """Search a row, open it, and return what is shown below it."""
+    page.fill("#match-search", label)
+    playwright.expect(page.locator("#match-rows tr[data-line]")).to_have_count(1)
+    page.locator("#match-rows button").click()
+    return page.locator("#match-rows tr.why")
+
+
+def test_a_row_opens_and_says_why(opened, clinic_lab_and_watch):
+    page = opened.page
+    page.select_option("#match-table", label="lab")
+    why = opened_row(page, "P-1119")
+    pair = clinic_lab_and_watch.explain("P-1119", table="lab").pairs["lab"]
+    assert f"Row P-1119 of clinic and row {pair.row_id} of lab" in why.text_content()
+    cells = pair.cells.set_index(["table", "column"])
+    boxes, seen = [], 0
+    for grid in why.locator("table").all():
+        label, table = grid.locator("caption").text_content().split(" of ")
+        boxes.append(grid.bounding_box())
+        for line in grid.locator("tbody tr").all():
+            texts = line.locator("th, td").all_text_contents()
+            if texts[2] == "not used":
+                assert texts[:2] == ["note", clinic_lab_and_watch.tables[0].native.loc["P-1119", "note"]]
+                continue
+            cell = cells.loc[(table, texts[0])]
+            seen += 1
+            assert label == cell["row_id"]
+            assert texts[3] == f"{cell['contribution']:+.2f}".replace("-", "−")
+            bar = line.locator(".balance")
+            share = [float(bar.evaluate(f"one => getComputedStyle(one).getPropertyValue('--{way}')")) for way in
+                     ("for", "against")]  # fmt: skip
+            largest = cells["contribution"].abs().max()
+            expected = [max(0, way * cell["contribution"]) / largest for way in (1, -1)]
+            np.testing.assert_allclose(share, expected, atol=0.01)
+    assert seen == len(cells)
+    # The record of the reference on the left, that of the lab on the right of it, at the same height.
+    assert boxes[-1]["x"] >= boxes[0]["x"] + boxes[0]["width"]
+    assert boxes[-1]["y"] == boxes[0]["y"]
+    best = clinic_lab_and_watch.candidates(1, table="lab").query("reference_id == 'P-1119'").iloc[0]
+    first = why.locator(".candidates li").first.text_content()
+    assert first.startswith(f"{best['row_id']} {np.floor(1000 * best['probability']) / 1000:.3f}")
+    assert why.locator(".chosen").count() == 1
+    # Both the id and the rest of the row open and close it.
+    page.locator("#match-rows button").click()
+    assert why.count() == 0
+    page.locator("#match-rows td.p").click()
+    assert why.count() == 1
+
+
+def test_a_row_opens_with_the_keyboard(opened):
+    page = opened.page
+    button = page.locator("#match-rows button").first
+    button.focus()
+    assert button.get_attribute("aria-expanded") == "false"
+    page.keyboard.press("Enter")
+    assert button.get_attribute("aria-expanded") == "true"
+    assert page.locator(f"#{button.get_attribute('aria-controls')} h3").count() == 1
+    assert page.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.locator("tr.why").count() == 2
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Space")
+    assert page.locator("tr.why").count() == 1
+    assert button.get_attribute("aria-expanded") == "false"
+
+
+def test_text_of_a_row_can_be_marked_without_opening_it(opened):
+    page, box = opened.page, opened.page.locator("#match-rows td:nth-child(3) bdi").first.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 1, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 1, middle)
+    page.mouse.up()
+    assert page.evaluate("String(getSelection())").startswith("S-1")
+    assert page.locator("tr.why").count() == 0
+
+
 def test_a_screen_reader_finds_its_way(opened):
     page = opened.page
     page.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
@@ -279,6 +358,9 @@ def test_axe_finds_nothing(chromium, path, scheme, viewport):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[browser]'")
     opened = Opened(chromium, path, color_scheme=scheme, viewport=viewport)
     page = opened.ready()
+    for button in page.locator("#match-rows button").all()[:2]:
+        button.click()
+    assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
     page.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true; })")
     found = axe.Axe().run(page)
     told = [
@@ -305,13 +387,35 @@ def test_axe_finds_nothing_where_there_is_doubt(chromium, linked_by_hand, tmp_pa
     opened.close(path)
 
 
+@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_axe_finds_nothing_in_an_audit(chromium, clinic_lab_and_watch, tmp_path, viewport):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[browser]'")
+    links = clinic_lab_and_watch
+    changes = (Change("clinic", "vital 3", "round", 5.0), Change("lab", "assay 0", "drop"))
+    proposals = (
+        Proposal(changes, "unlinkable", dict.fromkeys(LEVELS, 0), True),
+        Proposal(changes[:1], "linked", singled_out(links), False),
+    )
+    found = Audit("linked", 60, singled_out(links), links.explain().columns, proposals, looked_at=110)
+    path = tmp_path / "report.html"
+    path.write_text(render(links, audit=found), encoding="utf-8")
+    opened = Opened(chromium, path, viewport=viewport)
+    page = opened.ready()
+    assert [one["id"] for one in axe.Axe().run(page).response["violations"]] == []
+    assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+    page.get_by_role("navigation").get_by_role("link", name="Audit").click()
+    playwright.expect(page.locator("#audit-h")).to_be_in_viewport()
+    page.screenshot(path=tmp_path / "audit.png", full_page=True)
+    opened.close(path)
+
+
 def test_the_contents_stay_in_sight(opened):
     page = opened.page
+    # At once: a page that still glides to one place does not stop at the next.
+    page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
     page.get_by_role("navigation").get_by_role("link", name="Repeat").click()
     playwright.expect(page.locator("#reproduce-h")).to_be_in_viewport()
-    page.evaluate(
-        "document.documentElement.style.scrollBehavior = 'auto'; document.getElementById('filled').scrollIntoView()"
-    )
+    page.evaluate("document.getElementById('filled').scrollIntoView()")
     assert page.locator("nav").bounding_box()["y"] == 0
     # A heading that was jumped to is below the contents, not behind them.
     contents = page.locator("nav").bounding_box()
@@ -382,8 +486,9 @@ def test_a_phone_scrolls_one_way_only(chromium, path, tmp_path):
 def test_paper_has_no_controls_and_black_letters(chromium, path):
     opened = Opened(chromium, path, color_scheme="dark")
     page = opened.ready()
+    page.locator("#match-rows button").first.click()
     page.emulate_media(media="print", color_scheme="dark")
-    for selector in ("nav", ".tools", "#match-kept", "#match-next", ".screen", "details", "#developers"):
+    for selector in ("nav", ".tools", ".why", "#match-kept", "#match-next", ".screen", "details", "#developers"):
         assert not page.is_visible(selector), selector
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -414,6 +519,8 @@ def test_nothing_hostile_runs_and_nothing_is_fetched(chromium, hostile_links, tm
         page.fill("#match-search", "<img src=x")
         opened.says("found among")
         assert "</script><img src=x onerror='window.hacked=1'>" in opened.column(1)
+        page.locator("#match-rows button").first.click()
+        assert "<script>window.hacked = 1</script>" in page.locator("tr.why").text_content()
         assert page.eval_on_selector_all("td bdi, th bdi", "all => all.every(one => one.children.length === 0)")
     assert "<script>window.hacked = 1</script>" in page.text_content("h1")
     for unfold in page.locator("summary").all():
@@ -465,6 +572,8 @@ def test_a_hundred_thousand_rows_open_at_once(chromium, linked_by_hand, tmp_path
     opened = Opened(chromium, path)
     page = opened.ready()
     assert page.text_content("#match-count") == "1 to 25 of 100,000"
+    page.locator("#match-rows button").first.click()
+    assert page.locator("tr.why table").count() == 2
     # Generous: what is refused is a page that hangs.
     assert page.evaluate("performance.now()") < 10_000
     page.locator("th[data-key=probability] button").click()
@@ -473,4 +582,7 @@ def test_a_hundred_thousand_rows_open_at_once(chromium, linked_by_hand, tmp_path
     page.fill("#match-search", "99999")
     opened.says("found among")
     assert opened.column(1)[0] == "99999" or opened.column(2)[0] == "99999"
+    # The details of the first 200 rows are in the page; of others it says where they are.
+    page.locator("#match-rows button").first.click()
+    assert f'links.explain("{opened.column(1)[0]}")' in page.locator("tr.why").text_content()
     opened.close(path)

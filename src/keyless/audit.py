@@ -103,6 +103,7 @@ class Audit:
         columns: which columns make it possible; `Explanation.columns`, empty where nothing can be linked.
         proposals: what was tried, the sets that hold first; each verified by linking again.
         finished: whether everything was tried; False where the search was stopped.
+        looked_at: how many matches `columns` is about, over all tables.
     """
 
     verdict: str
@@ -111,6 +112,7 @@ class Audit:
     columns: pd.DataFrame = field(repr=False)
     proposals: tuple[Proposal, ...]
     finished: bool = True
+    looked_at: int = 0
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} at {100 * level:.0f}%" for level, count in self.singled_out.items())
@@ -179,14 +181,15 @@ class _Auditor:
         verdict, certain = self.links.evidence.verdict, singled_out(self.links)
         if verdict == "unlinkable" or not any((link.permutation >= 0).any() for link in self.links.found.values()):
             return Audit(verdict, rows, certain, pd.DataFrame(), ())
-        columns = explain_all(self.links).columns
+        explained = explain_all(self.links)
         chosen = self.smallest(self.ordered())
         proposals = []
         if chosen is not None:
             proposals.append(self.known[_dropped(chosen)])
             proposals += self.milder(chosen, "round", _ROUNDING) + self.milder(chosen, "noise", _NOISE)
         ordered = sorted(proposals, key=lambda proposal: not proposal.holds)
-        return Audit(verdict, rows, certain, columns, tuple(ordered), self.finished)
+        looked_at = sum(explained.rows.values())
+        return Audit(verdict, rows, certain, explained.columns, tuple(ordered), self.finished, looked_at)
 
     def ordered(self) -> list[Column]:
         """Return all columns, those first whose loss lowers the ratio of the matches most."""

@@ -120,8 +120,8 @@ def warn_of_text_numbers(tables: Iterable[Table]) -> None:
             if use.kind == "id" and (is_named_like_id(use.name) or not decimals):
                 continue
             warnings.warn(
-                f"{table.name}: column {use.name!r} holds numbers as text ({numbers[0]!r}, …) and is not used. Convert "
-                f"it, for example with pandas.to_numeric, or say reading=Reading(as_number={use.name!r}).",
+                f"{table.name}: column {use.name!r} holds numbers as text ({numbers[0]!r}, …) and is not used. To use "
+                f"it, convert it to numbers, or say reading=Reading(as_number={use.name!r}).",
                 UserWarning,
                 stacklevel=4,
             )

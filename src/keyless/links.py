@@ -240,7 +240,8 @@ class Links(Answers):
 
         Tables come back as what they were, with their types and labels; frames of a library that is not installed then
         come back as pandas frames. Nothing is pickled: Python objects that are neither text, numbers nor dates come
-        back as text.
+        back as text. An AnnData comes back whole, with layers, obsm, obsp, varm, varp, uns and raw; what it holds that
+        is no number, text, array, sparse matrix or frame is left out, and a warning names it.
         """
         save_links(self, path)
 

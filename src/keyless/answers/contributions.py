@@ -120,31 +120,35 @@ def contributions(left: Side, right: Side) -> tuple[FloatArray, FloatArray]:
 def _contributions(left: Side, right: Side) -> tuple[FloatArray, FloatArray]:
     ours, theirs = left.information(), right.information()
     both = ours + theirs
-    found = np.zeros(left.scores.shape), np.zeros(right.scores.shape)
     # Growth is fast as long as t times the precision is small: equal steps in the logarithm of 1 + λ·t.
     steepness = float(np.log1p(np.linalg.eigvalsh(both.precision).max(initial=1.0)))
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    # The growth of a cell is linear in the moments of z, so that the moments can be summed over t first.
+    rank = both.precision.shape[-1]
+    means, seconds = np.zeros((2, len(left), rank)), np.zeros((2, len(left), rank, rank))
     for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
         t = float(np.expm1(steepness * node) / np.expm1(steepness))
         step = weight * float(steepness * np.exp(steepness * node) / np.expm1(steepness))
-        together = _scaled_posterior(both, t)
-        for side, own, whole in zip((left, right), (ours, theirs), found, strict=True):
-            np.add(whole, step * (_growth(side, *together) - _growth(side, *_scaled_posterior(own, t))), out=whole)
-    return found
+        mean, second = _moments(both, t)
+        for side, own in enumerate((ours, theirs)):
+            own_mean, own_second = _moments(own, t)
+            means[side] += step * (mean - own_mean)
+            seconds[side] += step * (second - own_second)
+    return _growth(left, means[0], seconds[0]), _growth(right, means[1], seconds[1])
 
 
-def _scaled_posterior(info: Information, t: float) -> tuple[FloatArray, FloatArray]:
+def _moments(info: Information, t: float) -> tuple[FloatArray, FloatArray]:
+    """Return the means of z and of z·zᵀ, where what is known of z is faded in as far as t."""
     means, covariance, _ = posterior(Information(t * info.precision, t * info.shift))
-    return means, covariance
+    return means, covariance + means[:, :, None] * means[:, None, :]
 
 
-def _growth(side: Side, means: FloatArray, covariance: FloatArray) -> FloatArray:
-    """Return d log Z / d weight of each cell: mean over z of −½ zᵀ·g·z + zᵀ·s."""
+def _growth(side: Side, means: FloatArray, seconds: FloatArray) -> FloatArray:
+    """Return d log Z / d weight of each cell: the mean over z of −½ zᵀ·g·z + zᵀ·s, from the means of z and z·zᵀ."""
     model, rank = side.model, side.model.rank
     outer = model.loadings[:, :, None] * model.loadings[:, None, :] + model.spread[:, :rank, :rank]
     cross = model.offsets[:, None] * model.loadings + model.spread[:, :rank, rank]
-    second = covariance + means[:, :, None] * means[:, None, :]
-    quadratic = second.reshape(len(means), -1) @ outer.reshape(len(outer), -1).T
+    quadratic = seconds.reshape(len(means), -1) @ outer.reshape(len(outer), -1).T
     linear = side.scores * (means @ model.loadings.T) - means @ cross.T
     return np.where(side.mask, (linear - 0.5 * quadratic) / model.noise, 0.0)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy import sparse
 
 from keyless.tables.matrices import is_sparse
 
-__all__ = ["distribution", "likeliest_partners", "soft_answers"]
+__all__ = ["distribution", "likeliest_partners", "link_of_rows", "soft_answers"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -57,6 +58,17 @@ def distribution(link: Any) -> tuple[FloatArray | sparse.csr_array, FloatArray]:
     else:
         weights *= left[:, None]
     return _replaced(weights, own, permutation[own], stated[own]), alone
+
+
+def link_of_rows(link: Any, rows: Any) -> Any:
+    """Return what was found for some reference rows of a table: `distribution` of it does not copy the whole coupling.
+
+    Args:
+        link: what was found for a table, a `TableLink`.
+        rows: numbers of reference rows.
+    """
+    parts = {name: getattr(link, name)[rows] for name in ("permutation", "probability", "margin", "coupling")}
+    return replace(link, **parts, alone=link.alone[rows] if len(link.alone) else link.alone)
 
 
 def _summing_to_one(partners: Any, nobody: FloatArray) -> tuple[Any, FloatArray]:

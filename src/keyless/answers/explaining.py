@@ -5,18 +5,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from keyless.answers.contributions import Side, contributions, costs_of_dropping, log_ratios, predictions, ratio
-from keyless.answers.distributions import distribution
+from keyless.answers.distributions import distribution, link_of_rows
 from keyless.answers.labels import row_number
-from keyless.errors import InputError, printable
+from keyless.answers.showing import shown, shown_error, stated
+from keyless.errors import InputError
 from keyless.likelihood.pairs import approximate_log_ratio
 from keyless.tables import Table
 
@@ -24,11 +25,12 @@ __all__ = [
     "Explanation",
     "PairExplanation",
     "Pieces",
+    "Records",
     "RowExplanation",
     "explain_all",
     "explain_row",
     "pieces",
-    "shown",
+    "records",
 ]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -38,8 +40,6 @@ BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 MOST_ROWS = 300
 """Matched rows that the overall explanation looks at, drawn at random but always the same: a mean over so many is known
 to 6% of the spread between rows."""
-
-_LONG_NUMBER = re.compile(r"-?\d+\.\d{4,}")
 
 _SHOWN = 8
 """Columns that are shown in one line each; the others are in the frame."""
@@ -57,10 +57,10 @@ class Pieces:
         columns: (table, column) for each column of the arrays below, in the caller's names.
         log_ratio: per pair, how much likelier the two are one entity than two, in nats.
         contributions: pairs × columns, in nats; they add up to `log_ratio`.
-        drop_costs: pairs × columns: `log_ratio` less what it is without the column, in nats.
         predicted: per table, pairs × the columns of its block: what the other side predicts, in the table's units.
         errors: per table, standard errors of these.
         scores: per table, predicted and actual standard scores and where they are observed.
+        sides: the two sides of the pairs.
     """
 
     table: str
@@ -69,10 +69,15 @@ class Pieces:
     columns: tuple[tuple[str, str], ...]
     log_ratio: FloatArray
     contributions: FloatArray
-    drop_costs: FloatArray
     predicted: dict[str, FloatArray]
     errors: dict[str, FloatArray]
     scores: dict[str, tuple[FloatArray, FloatArray, BoolArray]]
+    sides: Sides = field(repr=False)
+
+    @cached_property
+    def drop_costs(self) -> FloatArray:
+        """Pairs × columns: `log_ratio` less what it is without the column, in nats."""
+        return np.concatenate(self.sides.costs(), axis=1)
 
 
 def pieces(links: Any, name: str, rows: Any, partners: Any) -> Pieces:
@@ -86,8 +91,7 @@ def pieces(links: Any, name: str, rows: Any, partners: Any) -> Pieces:
     """
     rows, partners = np.asarray(rows, dtype=np.int64), np.asarray(partners, dtype=np.int64)
     sides = Sides(links, name, rows, partners)
-    parts = [np.concatenate(part, axis=1) for part in (contributions(*sides.both), sides.costs())]
-    added, costs = sides.grouped(parts[0]), parts[1]
+    added = sides.grouped(np.concatenate(contributions(*sides.both), axis=1))
     predicted, errors, scores = {}, {}, {}
     for number in sides.order:
         table = links.tables[number]
@@ -100,7 +104,8 @@ def pieces(links: Any, name: str, rows: Any, partners: Any) -> Pieces:
         slopes = np.column_stack([s.slope(g) for s, g in zip(scales, guess[:, place].T, strict=True)])
         errors[table.name] = slopes * deviation[:, place]
         scores[table.name] = (guess[:, place], seen.scores[:, place], seen.mask[:, place])
-    return Pieces(name, rows, partners, sides.columns, log_ratios(*sides.both), added, costs, predicted, errors, scores)
+    ratios = log_ratios(*sides.both)
+    return Pieces(name, rows, partners, sides.columns, ratios, added, predicted, errors, scores, sides)
 
 
 class Sides:
@@ -211,12 +216,11 @@ class RowExplanation:
             what = "linked to" if pair.matched else "not linked to"
             lines.append(
                 f"Row {shown(self.reference_id)} is {what} {shown(pair.row_id)} of {shown(name)}: probability "
-                f"{pair.probability:.3f}, "
-                f"ratio {pair.log_ratio:+.1f} nats, of which"
+                f"{stated(pair.probability)}, ratio {pair.log_ratio:+.1f} nats, of which"
             )
             ordered = pair.cells.reindex(pair.cells["contribution"].abs().sort_values(ascending=False).index)
             for cell in ordered.head(_SHOWN).to_dict("records"):
-                error = "" if np.isnan(cell["standard_error"]) else f" ± {cell['standard_error']:.3g}"
+                error = "" if np.isnan(cell["standard_error"]) else f" ± {shown_error(cell['standard_error'])}"
                 lines.append(
                     f"  {cell['contribution']:+6.1f}  {shown(cell['table'])}: {shown(cell['column'])} "
                     f"is {shown(cell['actual'])}, predicted {shown(cell['predicted'])}{error}"
@@ -245,7 +249,7 @@ def explain_row(links: Any, row: Any, *, table: str | None = None, partner: Any 
     pairs = {}
     for name in names:
         link, other = links.found[name], links.tables[links._number(name)]
-        chance = distribution(link)[0][[number]]
+        chance = distribution(link_of_rows(link, [number]))[0]
         chance = np.asarray(chance.toarray() if hasattr(chance, "toarray") else chance).ravel()
         match = int(link.permutation[number])
         place = match if partner is None else row_number(other, partner, name="partner")
@@ -262,20 +266,17 @@ def explain_row(links: Any, row: Any, *, table: str | None = None, partner: Any 
 def _cells(links: Any, found: Pieces) -> pd.DataFrame:
     """Return one line per column of the first pair, in the units and types of the tables."""
     lines = []
-    known = {table.name: table for table in links.tables}
-    said: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, float], Any]] = {}
+    told = records(links, found)
     for k, (name, column) in enumerate(found.columns):
-        if name not in said:
-            said[name] = _said(links, known[name], found)
-        actual, predicted, errors, label = said[name]
+        own = told[name]
         lines.append(
             {
                 "table": name,
-                "row_id": label,
+                "row_id": own.row_ids[0],
                 "column": column,
-                "actual": actual.get(column),
-                "predicted": predicted.get(column),
-                "standard_error": errors.get(column, np.nan),
+                "actual": own.actual[column][0],
+                "predicted": own.predicted[column][0],
+                "standard_error": own.errors[column][0] if column in own.errors else np.nan,
                 "contribution": found.contributions[0, k],
                 "drop_cost": found.drop_costs[0, k],
             }
@@ -287,36 +288,58 @@ def _cells(links: Any, found: Pieces) -> pd.DataFrame:
     return pd.DataFrame(lines).assign(**entries)
 
 
-def _said(links: Any, table: Table, found: Pieces) -> tuple[dict[str, Any], dict[str, Any], dict[str, float], Any]:
-    """Return actual and predicted entries of one row by column, standard errors of numbers, and the row's id."""
-    place = int(found.partners[0])
-    if table.name != found.table:
-        place = int(links._rows(table.name)[found.rows[0]])
-    width, index = len(table.columns), np.array([place])
-    names = [use.name for use in table.uses]
-    guess = table.entries(found.predicted[table.name][:, :width], np.array([-1]))
-    predicted = dict(zip(names, (_first(entries) for entries in guess.values()), strict=True))
-    if place < 0:
-        actual: dict[str, Any] = dict.fromkeys(names)
-    else:
-        given = table.entries(np.zeros((1, width)), index)
-        seen = [bool(known[0]) for known in table.observed(index)]
-        actual = {n: _first(e) if s else None for n, e, s in zip(names, given.values(), seen, strict=True)}
+@dataclass(frozen=True, eq=False)
+class Records:
+    """The rows of one table that belong to pairs, beside what the other side of each pair predicts for them.
+
+    Attributes:
+        row_ids: per pair the row's id; None where the table has no row in the pair.
+        actual: per column, one entry per pair in the type of the column; None where missing. All columns of the table,
+            also those that are not used.
+        predicted: the same for the predicted entries; entries of columns that are not used mean nothing.
+        errors: per column of numbers or dates, the standard errors of the predictions.
+    """
+
+    row_ids: list[Any]
+    actual: dict[str, list[Any]]
+    predicted: dict[str, list[Any]]
+    errors: dict[str, list[float]]
+
+
+def records(links: Any, found: Pieces) -> dict[str, Records]:
+    """Return the rows of each table that belong to the pairs, in the units and types of the tables.
+
+    Args:
+        links: the result.
+        found: the numbers behind the pairs.
+    """
+    return {table.name: _records(links, table, found) for table in links.tables}
+
+
+def _records(links: Any, table: Table, found: Pieces) -> Records:
+    places = found.partners if table.name == found.table else links._rows(table.name)[found.rows]
+    width, count = len(table.columns), len(places)
+    guess = found.predicted[table.name]
+    # Columns of a large file are read once: the rows as they are first, and then the predictions.
+    numbers = np.concatenate([np.zeros((count, width)), guess[:, :width]])
+    whole = table.entries(numbers, np.concatenate([places, np.full(count, -1)]))
+    actual, predicted = {}, {}
+    for use, entries, seen in zip(table.uses, whole.values(), table.observed(places), strict=True):
+        listed = entries.to_list() if hasattr(entries, "to_list") else list(entries)
+        there = seen & (places >= 0)
+        actual[use.name] = [entry if known else None for entry, known in zip(listed, there, strict=False)]
+        predicted[use.name] = listed[count:]
     errors = {
-        use.name: float(found.errors[table.name][0, table.columns.index(use.columns[0])])
+        use.name: found.errors[table.name][:, table.places[use.columns[0]]].tolist()
         for use in table.uses
         if use.columns and use.kind in ("number", "integer", "date")
     }
     used = links._used(table)
     for k, column in enumerate(used.columns[width:], start=width):
         # "x is observed", where which entries are missing counts as information.
-        predicted[column] = float(found.predicted[table.name][0, k])
-        actual[column] = None if place < 0 else float(used.block.values[place, k])
-    return actual, predicted, errors, None if place < 0 else table.row_ids[place]
-
-
-def _first(entries: Any) -> Any:
-    return next(iter(entries.to_list() if hasattr(entries, "to_list") else list(entries)))
+        predicted[column] = guess[:, k].tolist()
+        actual[column] = [None if place < 0 else float(used.block.values[place, k]) for place in places]
+    return Records([None if place < 0 else table.row_ids[place] for place in places], actual, predicted, errors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,7 +401,7 @@ def explain_all(links: Any, *, table: str | None = None) -> Explanation:
         if not rows.size:
             raise InputError(f"{name}: must have a matched row to explain; none has a partner.")
         found = pieces(links, name, rows, permutation[rows])
-        sides = Sides(links, name, rows, permutation[rows])
+        sides = found.sides
         added = found.contributions.mean(axis=0)
         ratios[name], count[name] = float(found.log_ratio.mean()), len(rows)
         apart[name] = _told_apart(sides)
@@ -444,16 +467,3 @@ def _each_told_apart(sides: Sides) -> list[float]:
         *(_told_apart(sides, left=group) for group in sides.groups[0]),
         *(_told_apart(sides, right=group) for group in sides.groups[1]),
     ]
-
-
-def shown(value: Any) -> str:
-    """Return an entry as one short piece of text; "missing" where there is none."""
-    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
-        return "missing"
-    if isinstance(value, float | np.floating):
-        return f"{value:.4g}"
-    text = printable(value)
-    if _LONG_NUMBER.fullmatch(text):
-        # A cell of a text file, with more digits than a reader needs.
-        return f"{float(text):.4g}"
-    return text if len(text) <= 30 else f"{text[:29]}…"

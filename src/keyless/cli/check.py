@@ -9,11 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from keyless.cli.app import INTERRUPTED, app, say, write_out
-from keyless.cli.inputs import check_files, warnings_about
+from keyless.cli.inputs import check_files, check_report, warnings_about
 from keyless.cli.link import run_link
-from keyless.cli.options import LinkingOptions, ReadingOptions, TableFiles, check_device, from_file
+from keyless.cli.options import (
+    LinkingOptions,
+    ReadingOptions,
+    TableFiles,
+    check_device,
+    command_line,
+    configuration,
+    from_file,
+)
 from keyless.cli.progress import Watch, watched
 from keyless.cli.words import audit_lines, audit_record, exit_code, print_json, verdict_lines, verdicts
+from keyless.errors import InputError
 
 if TYPE_CHECKING:
     from keyless.audit import Audit
@@ -28,37 +37,52 @@ def check(
     tables: TableFiles = (),
     *,
     advise: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    report: Path | None = None,
+    redact: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     config: Path | None = None,
     reading: ReadingOptions | None = None,
     linking: LinkingOptions | None = None,
 ) -> int:
-    """Say whether tables can be linked, and write nothing.
+    """Say whether tables can be linked, and write nothing but the page that `--report` names.
 
-    For each table and the reference: the verdict, the information that the matches carry, what chance reaches, what it
-    takes to tell the rows apart, and how many rows can be. Use it before you release a pseudonymised table. Exit code 0
-    says linked, 3 uncertain or unlinkable.
+    For each table and the reference it prints the verdict, how much information the matches carry, how much chance
+    reaches, how much it takes to tell the rows apart, and how many rows can be told apart. Use it before you release a
+    pseudonymised table. The exit code is 0 for linked and 3 for uncertain or unlinkable.
 
-    With `--advise` also: how many rows could be singled out with 50, 90 and 99% certainty, by which columns, and few
-    columns to drop, round or add noise to until the tables are no longer linkable. Each proposal is verified by linking
-    again, which takes as long as linking does, often ten times over. What such an audit cannot tell stands in
-    docs/audit.md.
+    With `--advise` it also prints how many rows could be singled out with 50, 90 and 99% certainty, which columns make
+    that possible, and a small set of columns to drop, round or add noise to, so that the tables are no longer linkable.
+    Each proposal is verified by linking again. An audit links about ten times, and takes ten times as long as one link.
+    The page docs/audit.md says what an audit cannot tell.
 
     Args:
         tables: Two or more table files about the same things.
         advise: Say what to change before a release.
+        report: Also write a report to this HTML file; with `--advise` the audit is its first section.
+        redact: Leave ids and cell values out of the report, to share it.
         json: Print the verdict as JSON.
-        config: TOML file of options; those given on the command line win.
+        config: TOML file of options. An option on the command line overrides it.
         reading: How files become tables.
         linking: What is known of the rows, and what the search may spend.
     """
+    from keyless import runs
+    from keyless.tables import source_file
+
     reading, linking = reading or ReadingOptions(), linking or LinkingOptions()
     del config  # its options are already in the others
     check_device(linking.device)
     check_files(tables, reading)
+    if redact and report is None:
+        raise InputError("--redact: must come with --report, the page that it leaves ids and cell values out of.")
+    if report is not None:
+        check_report(report, [*map(source_file, tables), *filter(None, (linking.known_pairs, linking.forbid))])
     with watched() as watch:
         links = run_link(tables, reading, linking, watch)
         found = _audited(links, linking, watch) if advise and not watch.interrupted else None
+        if report is not None:
+            words = command_line(configuration(tables, reading, linking)).removeprefix("keyless link")
+            command = f"keyless check{words}{' --advise' if advise else ''}"
+            runs.write_report(links, report, redact=redact, command=command, audit=found)
     warnings = warnings_about(links.tables)
     for warning in warnings:
         say(f"warning: {warning}")
@@ -68,6 +92,8 @@ def check(
     else:
         lines = verdict_lines(links, interrupted=watch.interrupted)
         write_out("\n".join([*lines, *([] if found is None else audit_lines(found))]) + "\n")
+    if report is not None:
+        say(f"the report is in {report}.")
     if watch.interrupted:
         say("interrupted; this is the verdict on the best so far.")
         return INTERRUPTED

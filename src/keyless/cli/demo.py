@@ -20,13 +20,13 @@ __all__ = ["demo"]
 def demo(*, seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0, report: Path | None = None) -> int:
     """Link two tables whose answer is known, and count the wrong rows.
 
-    Measurements of 569 tumours come as two tables without a common column: means and errors of ten features in one,
-    their worst values in the other. Some entries are removed, the rows of the second are shuffled; keyless gets the raw
-    numbers and nothing else.
+    The two tables are measurements of 569 tumours and have no column in common: one has means and errors of ten
+    features, the other their worst values. Some entries are removed, and the rows of the second table are shuffled.
+    keyless gets the numbers and nothing else.
 
     Args:
         seed: Draws the row order and the entries removed.
-        report: The HTML file to write the report to; one in a new temporary folder unless given.
+        report: The HTML file to write the report to. Without it the report goes into a new temporary folder.
     """
     import numpy as np
 

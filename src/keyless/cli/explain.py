@@ -32,9 +32,9 @@ def explain(
 ) -> None:
     """Say why rows are linked: what each column contributed, in nats (4.6 nats are odds of 100 to 1).
 
-    Without `--row`: which columns carry the link, and what dropping each would cost. With it: what each cell of the row
-    and of its partner says for (+) or against (−) the pair, and what each of the two rows predicts for the other, in
-    the units of the columns. The contributions add up to the log-likelihood ratio of the pair.
+    Without `--row` it prints which columns carry the link, and what dropping each of them would cost. With `--row` it
+    prints for each column of both rows the actual value, the value that the other row predicts, and what the column
+    says for (+) or against (−) the pair. These contributions add up to the log-likelihood ratio of the pair.
 
     Args:
         run: Folder written by `keyless link --out`.
@@ -86,8 +86,8 @@ def _tell_all(explained: Explanation, *, as_json: bool) -> None:
             for one in _records(explained.columns[explained.columns["link"] == name])
         ]
         lines.append(
-            "  nats: what the column contributes; without: what the ratio loses without it; told apart: rows that are "
-            "still told apart then."
+            "  nats: what the column contributes; without: how the sum changes without the column; told apart: matches "
+            "that are still told apart from each other without it."
         )
     if explained.verdict != "linked":
         lines.append(f"The tables are {explained.verdict}: this explains matches that may all be wrong.")
@@ -95,6 +95,8 @@ def _tell_all(explained: Explanation, *, as_json: bool) -> None:
 
 
 def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
+    from keyless.answers.showing import shown_error, stated
+
     if as_json:
         print_json(
             {
@@ -117,13 +119,13 @@ def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
         what = "is linked to" if pair.matched else "is not linked to"
         lines += [
             f"Row {printable(explained.reference_id)} {what} {printable(pair.row_id)} of {printable(name)}: "
-            f"probability {pair.probability:.4f}, ratio {pair.log_ratio:+.1f} nats.",
+            f"probability {stated(pair.probability)}, ratio {pair.log_ratio:+.1f} nats.",
             f"  {'nats':>6}  {'actual':>12}  {'predicted':>22}  column",
         ]
         ordered = pair.cells.sort_values("contribution", key=abs, ascending=False, kind="stable")
         for cell in _records(ordered):
             error = cell["standard_error"]
-            guess = _short(cell["predicted"]) + ("" if math.isnan(error) else f" ± {error:.3g}")
+            guess = _short(cell["predicted"]) + ("" if math.isnan(error) else f" ± {shown_error(error)}")
             lines.append(
                 f"  {cell['contribution']:+6.1f}  {_short(cell['actual']):>12}  {guess:>22}  "
                 f"{printable(cell['table'])}: {printable(cell['column'])}"
@@ -136,6 +138,6 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _short(value: Any) -> str:
-    from keyless.answers.explaining import shown
+    from keyless.answers.showing import shown
 
     return printable(shown(value))

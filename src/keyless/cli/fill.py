@@ -39,18 +39,19 @@ def fill(
 ) -> None:
     """Fill the missing entries of one table with Soft-Impute.
 
-    Columns are put on a common scale, and filled by the matrix of low rank that fits the observed entries best; rank
-    and penalty are those that predict held-out observed entries best. Entries that are there stay exactly as they are.
+    Columns are put on a common scale. A matrix of low rank is fitted to the observed entries, and fills the missing
+    ones. Its rank and penalty are those that predict held-out entries best. Observed entries stay exactly as they are.
 
     Args:
         table: A table file.
-        out: File for the filled table: .csv, .tsv, .xlsx or .parquet; text on stdout unless given.
-        rank: The largest rank allowed; chosen unless given.
-        penalty: Weight of the nuclear norm, for columns of variance 1; chosen unless given.
+        out: File for the filled table: .csv, .tsv, .xlsx or .parquet. Without it the table goes to stdout as text.
+        rank: The largest rank allowed. Without it the rank is chosen from the data.
+        penalty: Weight of the nuclear norm, for columns of variance 1. Without it the weight is chosen from the data.
         seed: Draws the held-out entries.
-        out_format: `same` is separator, decimal mark and encoding of the table given; or plain CSV or TSV with points
-            and UTF-8; or .xlsx, as the name of the file must say, too.
-        raw_cells: Write text as it is. Otherwise a `'` goes before text that a spreadsheet would run as a formula.
+        out_format: `same` has the separator, decimal mark and encoding of the table given; `csv` and `tsv` have decimal
+            points and UTF-8; `xlsx` needs a file that ends in .xlsx.
+        raw_cells: Write text unchanged. Without this option, text that a spreadsheet would run as a formula gets a `'`
+            in front.
         reading: How the file becomes a table.
     """
     from keyless import runs

@@ -30,13 +30,13 @@ def inspect(
 ) -> None:
     """Say what would be used of each table, without linking.
 
-    For each table its rows, and for each column what it counts as, why, and how much of it is observed; then the memory
-    that linking would need.
+    It prints how many rows each table has. For each column it prints what kind it counts as, why, and how many of its
+    entries are observed. At the end it prints how much memory linking would need.
 
     Args:
         tables: One or more table files.
         json: Print it as JSON.
-        config: TOML file of options; those given on the command line win.
+        config: TOML file of options. An option on the command line overrides it.
         reading: How files become tables.
     """
     del config  # its options are already in the others

@@ -64,24 +64,25 @@ def link(
     linking: LinkingOptions | None = None,
     joining: JoiningOptions | None = None,
 ) -> int:
-    """Find which rows of two or more tables are the same entity, how sure that is, and whether it can be told.
+    """Find which rows of two or more tables belong together, how sure each match is, and whether the tables fit at all.
 
     With `--out` the folder gets matches.csv, joined.csv and joined.parquet, the filled-in tables in completed/,
-    report.html, run.json, config.toml and links.keyless; it is written in one step when all is done. Without, the
-    matches go to stdout as CSV. The verdict is told on stderr, and by the exit code: 0 linked, 3 uncertain or
-    unlinkable. Ctrl-C ends the search and saves the best so far (exit code 130).
+    report.html, run.json, config.toml and links.keyless. It is written in one step at the end. Without `--out` the
+    matches go to stdout as CSV. The verdict goes to stderr. The exit code is 0 for linked and 3 for uncertain or
+    unlinkable. Ctrl-C ends the search and saves the best result so far (exit code 130).
 
     Args:
         tables: Two or more table files about the same things: CSV, TSV or Parquet, also compressed, .xlsx, .ods,
             .h5ad; `book.xlsx::sheet` and `file.db::table` (SQLite, DuckDB) name what is inside; `-` is standard input.
         out: Folder for the results: a new one, an empty one, or an earlier run, which is replaced.
         report: Also write the report to this HTML file.
-        json: Print the verdict as JSON; without `--out` the matches, too.
-        out_format: Format of the tables written: separator, decimal mark and encoding of the table given (.xlsx for a
-            spreadsheet), plain CSV or TSV with points and UTF-8, or .xlsx.
-        raw_cells: Write text as it is. Otherwise a `'` goes before text that a spreadsheet would run as a formula.
+        json: Print the verdict as JSON; without `--out` also the matches.
+        out_format: Format of the tables that are written. `same` has the separator, decimal mark and encoding of the
+            table given, and .xlsx for a spreadsheet; `csv` and `tsv` have decimal points and UTF-8.
+        raw_cells: Write text unchanged. Without this option, text that a spreadsheet would run as a formula gets a `'`
+            in front.
         resume: Continue a killed run from its last finished stage.
-        config: TOML file of options; those given on the command line win. Each run writes its own as config.toml.
+        config: TOML file of options. An option on the command line overrides it. Each run writes its own config.toml.
         reading: How files become tables.
         linking: What is known of the rows, and what the search may spend.
         joining: What the joined table holds.

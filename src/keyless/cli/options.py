@@ -52,21 +52,22 @@ class ReadingOptions:
     """How files become tables.
 
     Args:
-        id: Column that names the rows, as `COLUMN` or `TABLE:COLUMN`; recognised unless given. Repeatable.
-        missing: Text that means a missing entry, beside empty cells and the usual ones (NA, NaN, null, n/a, k.A., and
-            dashes among numbers). Repeatable.
-        drop: Column to leave out, as `COLUMN` or `TABLE:COLUMN`. Repeatable.
-        as_number: Column to use as numbers, whatever it looks like. Repeatable.
-        as_category: Column to use as categories, whatever it looks like. Repeatable.
-        long: Files have one line per entry: row, column, value.
-        decimal: Decimal mark of numbers in text, `.` or `,`, as `MARK` or `TABLE:MARK`, where a column can be read with
-            either (`12,650`). Repeatable.
-        encoding: Encoding of text files, as `NAME` or `TABLE:NAME`; UTF-8, or cp1252 or latin-1 where it is not, unless
-            given. Repeatable.
-        skip: How many lines stand above the column names, as `NUMBER` or `TABLE:NUMBER`; recognised unless given.
+        id: Column that names the rows, as `COLUMN` or `TABLE:COLUMN`. Without this option keyless recognises it.
             Repeatable.
-        header: How many lines the column names take, likewise; 0 where there are none.
-        footer: How many lines below the last row are no rows, such as totals and notes, likewise.
+        missing: Text that means a missing entry, in addition to empty cells and the usual ones (NA, NaN, null, n/a,
+            k.A., and dashes among numbers). Repeatable.
+        drop: Column to leave out, as `COLUMN` or `TABLE:COLUMN`. Repeatable.
+        as_number: Column to use as numbers, even if it does not look like numbers. Repeatable.
+        as_category: Column to use as categories, even if it looks like numbers. Repeatable.
+        long: The files have one line per entry, with three columns: row, column, value.
+        decimal: Decimal mark of numbers in text, `.` or `,`, as `MARK` or `TABLE:MARK`. It is needed only where a
+            column can be read in both ways (`12,650`). Repeatable.
+        encoding: Encoding of text files, as `NAME` or `TABLE:NAME`. Without this option UTF-8, or else cp1252 or
+            latin-1. Repeatable.
+        skip: How many lines stand above the column names, as `NUMBER` or `TABLE:NUMBER`. Without this option keyless
+            recognises them. Repeatable.
+        header: How many lines the column names take, given in the same way; 0 if there are no names.
+        footer: How many lines at the end are no rows, such as totals and notes, given in the same way.
         missingness: Let which entries are missing count as information.
     """
 
@@ -90,10 +91,10 @@ class LinkingOptions(SearchOptions):
     """What is known of the rows, and what the search may spend; see also `SearchOptions`.
 
     Args:
-        known_pairs: CSV file of sure matches: columns reference_id and row_id, and table when there are several tables.
-            A part of an earlier matches.csv will do.
-        forbid: CSV file of pairs known to be wrong, in the same form.
-        within: Column that all tables have and that must agree; rows match inside a group only. Repeatable.
+        known_pairs: CSV file of pairs that surely belong together: columns reference_id and row_id, and table if there
+            are more than two tables. Some lines of an earlier matches.csv have this form.
+        forbid: CSV file of pairs that surely do not belong together, in the same form.
+        within: Column that all tables have and that must be equal in rows that belong together. Repeatable.
         shared: Column of numbers that tables share, as `COLUMN` or `FIRST=SECOND`; `none` uses none. Repeatable;
             by default those of the same name.
         scales: Scale of all columns of numbers; chosen for each column unless given.
@@ -120,8 +121,8 @@ class JoiningOptions:
     Args:
         how: `left` has all rows of the reference, `inner` those with a partner in every table, `outer` also the rows
             of other tables that are nobody's partner.
-        min_probability: Matches less likely than this, from 0 to 1, are left out, as if there were no partner.
-            matches.csv keeps all of them; on stdout they are left out, too.
+        min_probability: Leave out matches that are less likely than this (from 0 to 1): the row then has no partner.
+            matches.csv still has all matches; matches on stdout are left out, too.
         no_fill: Leave missing entries missing. Rows without a partner are never filled.
     """
 

@@ -24,8 +24,8 @@ def report(
 
     Args:
         run: Folder written by `keyless link --out`.
-        out: The HTML file to write; report.html in the folder unless given.
-        redact: Leave out ids and cell values, for a page to share.
+        out: The HTML file to write. Without it report.html in the folder is replaced.
+        redact: Leave ids and cell values out of the report, to share it.
     """
     from keyless import runs
 

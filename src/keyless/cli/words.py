@@ -35,6 +35,8 @@ _IN_DOUBT = {
 }
 """What `uncertain` means where the map is believed."""
 
+_NO_PROOF = "That keyless finds no link is no proof that nobody can: see docs/audit.md."
+
 _MOST_COLUMNS = 10
 """Columns that an audit names in words; all are in its JSON."""
 
@@ -154,9 +156,9 @@ def audit_lines(audit: Audit) -> list[str]:
         audit: the audit.
     """
     counts = ", ".join(f"{count} with {100 * level:.0f}%" for level, count in audit.singled_out.items())
-    lines = ["", f"Rows that could be singled out, with at least so much certainty: {counts}."]
+    lines = ["", f"Rows that could be singled out, by certainty: {counts} or more."]
     if audit.verdict == "unlinkable":
-        return [*lines, "Nothing to change: keyless finds no link. docs/audit.md says what that does not mean."]
+        return [*lines, "Nothing to change: keyless finds no link.", _NO_PROOF]
     if len(audit.columns):
         lines.append("Columns that make it possible, and how much each says (nats a row):")
         lines += [
@@ -171,8 +173,8 @@ def audit_lines(audit: Audit) -> list[str]:
     if not any(proposal.holds for proposal in audit.proposals):
         lines.append("No set of changes was found after which the tables are no longer linkable.")
     if not audit.finished:
-        lines.append("The audit was stopped: more, or milder, changes may do.")
-    lines.append("That keyless finds no link is no proof that nobody can: see docs/audit.md.")
+        lines.append("The audit was stopped before it had tried everything: fewer or milder changes may be enough.")
+    lines.append(_NO_PROOF)
     return lines
 
 

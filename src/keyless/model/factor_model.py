@@ -63,6 +63,9 @@ class FactorModel:
     spread: FloatArray
     shrinkage: FloatArray
 
+    def __repr__(self) -> str:
+        return f"FactorModel: {self.rank} factors of {len(self.loadings):,} columns"
+
     @property
     def rank(self) -> int:
         """Number of latent factors."""

@@ -37,6 +37,11 @@ class JointModel:
     scales: tuple[tuple[Scale, ...], ...]
     shared: bool = True
 
+    def __repr__(self) -> str:
+        widths = " + ".join(f"{len(scales):,}" for scales in self.scales)
+        how = "each table is filled from all" if self.shared else "each table is filled alone"
+        return f"JointModel: {self.factors.rank} factors of {widths} columns; {how}"
+
     def table_factors(self, index: int) -> FactorModel:
         """Return the model as one table sees it."""
         edges = np.cumsum([0, *(len(scales) for scales in self.scales)])

@@ -5,16 +5,20 @@ All HTML is in `templates/`, where every value is escaped. What comes from the u
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 import re
+import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-__all__ = ["LONGEST", "STEPS", "Grid", "environment", "label", "one_line", "shown_probability", "steps"]
+__all__ = ["LONGEST", "STEPS", "Grid", "environment", "label", "one_line", "packed", "shown_probability", "steps"]
 
 LONGEST = 120
 """Characters of a name, id or entry that are shown."""
@@ -94,6 +98,12 @@ def shown_probability(count: int | None) -> str:
         return ">0.999"
     thousandths = count * 1000 // STEPS
     return f"0.{thousandths:03d}" if thousandths else "<0.001"
+
+
+def packed(document: Any) -> str:
+    """Return plain values for the page's script: JSON, deflated, in base64, which needs no escaping."""
+    plain = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return base64.b64encode(zlib.compress(plain, 6)).decode()
 
 
 @dataclass(frozen=True)

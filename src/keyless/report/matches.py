@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +10,8 @@ import numpy as np
 
 from keyless.links import Links
 from keyless.pairs.posterior import pair_places
-from keyless.report.markup import label, one_line, shown_probability, steps
+from keyless.report.details import Details, details
+from keyless.report.markup import label, one_line, packed, shown_probability, steps
 
 __all__ = ["Line", "MatchTable", "match_table", "second_best"]
 
@@ -100,12 +98,14 @@ class MatchTable:
         first: its first lines.
         kept: how many matches the store holds.
         total: how many there are.
+        details: why rows are matched, for those that come first.
     """
 
     store: str
     first: list[Line]
     kept: int
     total: int
+    details: Details
 
 
 def match_table(links: Links, *, surest_first: bool = False) -> MatchTable:
@@ -129,8 +129,10 @@ def match_table(links: Links, *, surest_first: bool = False) -> MatchTable:
         chosen = np.sort(doubt[:kept])
     # As the page's script sorts: by steps, equal ones in their order, what is no number last.
     counts = np.array([steps(value) for value in columns["probability"][chosen].tolist()], dtype=np.float64)
-    first = chosen[np.argsort(-counts if surest_first else counts, kind="stable")[:PAGE]]
-    return MatchTable(store, _first(links, columns, first), kept, total)
+    order = np.argsort(-counts if surest_first else counts, kind="stable")
+    lines = chosen[order]
+    found = details(links, order, columns["table"][lines], columns["row"][lines])
+    return MatchTable(store, _first(links, columns, lines[:PAGE]), kept, total, found)
 
 
 def _columns(links: Links) -> dict[str, Any]:
@@ -177,8 +179,7 @@ def _packed(links: Links, columns: dict[str, Any], chosen: IntArray) -> str:
         "other": part["other"].tolist(),
         "likely": [steps(value) for value in part["likely"].tolist()],
     }
-    plain = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
-    return base64.b64encode(zlib.compress(plain, 6)).decode()
+    return packed(document)
 
 
 def _labels(row_ids: Sequence[Any], rows: Sequence[IntArray]) -> list[str] | None:

@@ -10,9 +10,14 @@
     say.textContent = "This browser is too old to unpack the whole table; its first lines are shown.";
     return;
   }
-  const bytes = Uint8Array.from(atob(packed.textContent.trim()), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const data = JSON.parse(await new Response(stream).text());
+  const unpacked = async (element) => {
+    const bytes = Uint8Array.from(atob(element.textContent.trim()), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return JSON.parse(await new Response(stream).text());
+  };
+  const data = await unpacked(packed);
+  const kept = byId("details");
+  const details = kept ? await unpacked(kept) : null;
   const size = data.row.length;
   const several = data.tables.length > 1;
 
@@ -108,9 +113,102 @@
     if (label.length <= 24) made.className = "s";
     return made;
   };
+  const element = (name, kind, ...content) => {
+    const made = document.createElement(name);
+    if (kind) made.className = kind;
+    made.append(...content);
+    return made;
+  };
+
+  // Why two rows are matched: the candidates, and both records with what each column says.
+  const signed = (nats) => (nats === null ? "–" : `${nats < 0 ? "−" : "+"}${Math.abs(nats).toFixed(2)}`);
+  const balance = (nats, largest) => {
+    const bar = element("span", "balance");
+    const share = String(largest > 0 ? Math.min(1, Math.abs(nats ?? 0) / largest) : 0);
+    bar.style.setProperty(nats < 0 ? "--against" : "--for", share);
+    return element("td", "n nats", signed(nats), bar);
+  };
+  const entry = (text) => (text === null ? cell("td", "none", "missing", "") : cell("td", "", isolated(text), ""));
+  const record = (one, largest) => {
+    const body = element("tbody", "");
+    const names = details.columns[one.table];
+    for (const [column, nats, actual, predicted] of one.cells) {
+      body.append(element("tr", "", cell("th", "", isolated(names[column]), ""), entry(actual), entry(predicted),
+        balance(nats, largest)));
+    }
+    const [others, rest] = one.others;
+    if (others) {
+      const name = `${count(others)} other ${others === 1 ? "column" : "columns"} together`;
+      body.append(element("tr", "", cell("th", "none", name, ""), cell("td", "", "", ""), cell("td", "", "", ""),
+        balance(rest, largest)));
+    }
+    for (const [column, actual] of one.unused) {
+      const rest = cell("td", "none", "not used", "");
+      rest.colSpan = 2;
+      body.append(element("tr", "", cell("th", "", isolated(names[column]), ""), entry(actual), rest));
+    }
+    const heads = ["column", "actual", "predicted", "nats"].map((name) => {
+      const head = element("th", name === "nats" ? "n" : "", name);
+      head.scope = "col";
+      return head;
+    });
+    return element("table", "cells", element("caption", "", isolated(one.id), " of ", isolated(details.tables[one.table])),
+      element("thead", "", element("tr", "", ...heads)), body);
+  };
+  const candidate = ([label, likely, answer]) => element("li", answer ? "chosen" : "",
+    label === null ? "no partner" : isolated(label), ` ${stated(likely)}${answer ? " (the answer)" : ""}`);
+  const explained = (k, pair) => {
+    const nats = pair.records.flatMap((one) => [...one.cells.map((cells) => cells[1]), one.others[1]]);
+    const largest = Math.max(...nats.map((one) => Math.abs(one ?? 0)));
+    const linked = pair.records.at(-1);
+    const parts = [element("h3", "", "Row ", isolated(reference(k)), " of ", isolated(data.reference), " and row ",
+      isolated(pair.partner), " of ", isolated(data.tables[data.table[k]].name))];
+    if (!pair.matched) {
+      parts.push(element("p", "", "This row has no partner by the answer. The likeliest candidate is shown beside it."));
+    }
+    const candidates = element("ul", "candidates", ...pair.candidates.map(candidate));
+    candidates.setAttribute("aria-label", "Candidates and their probabilities");
+    const left = pair.records.filter((one) => one !== linked).map((one) => record(one, largest));
+    parts.push(element("p", "", "Candidates and their probabilities:"), candidates,
+      element("div", "sides", element("div", "", ...left), element("div", "", record(linked, largest))),
+      element("p", "quiet", "Predicted: what the other side of the pair says about the column, ± standard error. Nats: a "
+        + "bar to the right speaks for the pair, a bar to the left against it. 1 nat makes the pair 2.7 times likelier, "
+        + `4.6 nats make it 100 times likelier. All columns together: ${signed(pair.ratio)} nats.`));
+    return parts;
+  };
+  const elsewhere = (k) => {
+    const id = JSON.stringify(reference(k));
+    const fromFolder = panel.dataset.door === "cli";
+    const code = fromFolder ? `keyless explain run/ --row ${id}` : `links.explain(${id})`;
+    const where = fromFolder ? ", from the folder of the run" : "";
+    return [element("p", "", `This page has no details of this row. To see them${where}: `, element("code", "", code))];
+  };
+  const open = (made, k) => {
+    const button = made.querySelector("button");
+    const next = made.nextElementSibling;
+    const opened = next !== null && next.classList.contains("why");
+    button.setAttribute("aria-expanded", String(!opened));
+    if (opened) {
+      button.removeAttribute("aria-controls");
+      next.remove();
+      return;
+    }
+    const pair = details?.pairs[k];
+    const inside = element("td", "", ...(pair ? explained(k, pair) : elsewhere(k)));
+    inside.colSpan = heads.length;
+    const below = element("tr", "why", inside);
+    below.id = `why-${k}`;
+    button.setAttribute("aria-controls", below.id);
+    made.after(below);
+  };
+
   const line = (k) => {
     const made = document.createElement("tr");
-    made.append(cell("th", "", isolated(reference(k)), ""));
+    made.dataset.line = String(k);
+    const button = element("button", "open", isolated(reference(k)));
+    button.type = "button";
+    button.setAttribute("aria-expanded", "false");
+    made.append(cell("th", "", button, ""));
     if (several) made.append(cell("td", "", isolated(data.tables[data.table[k]].name), "table"));
     made.append(alone(k) ? cell("td", "none", "no partner", "its row") : cell("td", "", isolated(match(k)), "its row"));
     const probability = cell("td", "n p", stated(data.probability[k]), "probability");
@@ -221,6 +319,12 @@
       renew();
     });
   }
+  body.addEventListener("click", (event) => {
+    const made = event.target.closest("tr[data-line]");
+    // Text can be marked without opening the row.
+    const marking = !event.target.closest("button") && String(getSelection()) !== "";
+    if (made && !marking) open(made, Number(made.dataset.line));
+  });
   previous.addEventListener("click", () => { state.page -= 1; draw(); });
   next.addEventListener("click", () => { state.page += 1; draw(); });
   for (const tool of panel.querySelectorAll("[hidden]")) tool.hidden = false;

@@ -10,7 +10,9 @@ from itertools import count
 from markupsafe import Markup
 
 import keyless
+from keyless.audit import Audit
 from keyless.links import Links
+from keyless.report.audited import audit_section, audit_steps
 from keyless.report.markup import environment, one_line
 from keyless.report.sections import SECTIONS, Writer, lost_columns
 from keyless.report.words import SIGNS, count_rows, finding, meaning, next_steps, state, tiles
@@ -21,7 +23,14 @@ FEW_LOST = 5
 """Columns left out that the head of the page names."""
 
 
-def render(links: Links, *, redact: bool = False, made: str | None = None, command: str | None = None) -> str:
+def render(
+    links: Links,
+    *,
+    redact: bool = False,
+    made: str | None = None,
+    command: str | None = None,
+    audit: Audit | None = None,
+) -> str:
     """Return the report of a result as one HTML document that needs nothing else: no network, no other file.
 
     The same result gives the same text.
@@ -31,6 +40,7 @@ def render(links: Links, *, redact: bool = False, made: str | None = None, comma
         redact: leave out ids, cell values and the match table, for sharing; names of tables and columns stay.
         made: when it was made, as text; None leaves the line out.
         command: the command line that repeats the run; None: the page shows a call from Python.
+        audit: who could be singled out before a release, as its first section; None leaves it out.
     """
     parts = files("keyless.report")
     style, script = (parts.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
@@ -40,6 +50,9 @@ def render(links: Links, *, redact: bool = False, made: str | None = None, comma
         {"anchor": anchor, "short": short, "heading": heading} | make(writer)
         for anchor, short, heading, make in SECTIONS
     ]
+    if audit is not None:
+        about = {"anchor": "audit", "short": "Audit", "heading": "Who could be singled out?"}
+        sections.insert(0, about | audit_section(links, audit))
     now, counts, lost = state(links.evidence), count_rows(links), lost_columns(writer)
     sign, verdict = SIGNS[now]
     names = [table.name for table in links.tables]
@@ -63,7 +76,9 @@ def render(links: Links, *, redact: bool = False, made: str | None = None, comma
             about=[name for name, one in states.items() if one == now] if len(set(states.values())) > 1 else [],
             meaning=meaning(links),
             tiles=tiles(links, counts),
-            steps=next_steps(links, counts, command=None if redact else command),
+            steps=next_steps(links, counts, command=None if redact else command)
+            if audit is None
+            else audit_steps(audit),
             lost=lost[:FEW_LOST],
             more_lost=max(0, len(lost) - FEW_LOST),
             lost_count=len(lost),

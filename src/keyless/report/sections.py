@@ -81,6 +81,7 @@ def matches(writer: Writer) -> Values:
         "names": list(links.found),
         "sure": SURE,
         "longest": LONGEST,
+        "door": "python" if writer.command is None else "cli",
     }
 
 
@@ -143,7 +144,7 @@ def evidence(writer: Writer) -> Values:
         "plot": writer.figure(
             links.plot_evidence(),
             "Strip chart",
-            "Circles: the same search where the link was destroyed. Dashes: what it takes to tell one row from all "
+            "Circles: the same search after the link was destroyed. Dashes: how much it takes to tell one row from all "
             "others.",
         ),
         "rows": rows,
@@ -158,12 +159,13 @@ def factors(writer: Writer) -> Values:
         writer.figure(
             links.plot_factors(name),
             "Scatter plot",
-            "Each table places its rows without the other; lines join partners. Short lines: both see the same.",
+            "Each table places its rows by its own columns alone. Lines join partners; a short line means that both "
+            "tables agree.",
         )
         for name in list(links.found)[:MOST_FACTOR_PLOTS]
     ]
     if any(len(link.correlations) for link in links.found.values()):
-        note = "How well the factors of one table foretell those of its partner; 1 is perfectly."
+        note = "How well the factors of a row predict those of its partner: 0 is not at all, 1 is perfectly."
         plots.append(writer.figure(links.plot_correlations(), "Stem plot", note))
     return {"plots": plots, "more": max(0, len(links.found) - MOST_FACTOR_PLOTS)}
 
@@ -273,7 +275,7 @@ def developers(writer: Writer) -> Values:
     links = writer.links
     plots = []
     if links.history:
-        note = "Each mark is a reported step; the checks after the search measure something else."
+        note = "Each mark is a reported step. The checks after the search have a measure of their own."
         plots.append(writer.figure(links.plot_objective(timed=False), "Line chart", note))
     if links.starts:
         note = "Many starts that end at the same best value are a good sign; dashes mark it."

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 import keyless
 from keyless.answers.joining import reference_rows
+from keyless.audit import Audit
 from keyless.links import Links, load
 from keyless.runs.cells import file_names
 from keyless.runs.configuration import Fingerprint
@@ -152,13 +153,15 @@ def read_run(folder: str | Path) -> Run:
     return Run(folder, load(folder / RESULT), record)
 
 
-def _rendered(links: Links, *, redact: bool = False, command: str | None = None) -> str:
+def _rendered(links: Links, *, redact: bool = False, command: str | None = None, audit: Audit | None = None) -> str:
     from keyless.report import render  # noqa: PLC0415 — it brings matplotlib, which only a report needs
 
-    return render(links, redact=redact, command=command)
+    return render(links, redact=redact, command=command, audit=audit)
 
 
-def write_report(links: Links, path: Path, *, redact: bool = False, command: str | None = None) -> None:
+def write_report(
+    links: Links, path: Path, *, redact: bool = False, command: str | None = None, audit: Audit | None = None
+) -> None:
     """Write the report to a file, which is replaced in one step.
 
     Args:
@@ -166,8 +169,9 @@ def write_report(links: Links, path: Path, *, redact: bool = False, command: str
         path: where.
         redact: leave out ids and values.
         command: the command line that repeats the run.
+        audit: who could be singled out before a release; None leaves the section out.
     """
-    page = _rendered(links, redact=redact, command=command)
+    page = _rendered(links, redact=redact, command=command, audit=audit)
     write_file(path, lambda fresh: fresh.write_text(page, encoding="utf-8", newline="\n"))
 
 

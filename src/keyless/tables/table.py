@@ -150,8 +150,13 @@ class Table:
     def _observed(self, use: ColumnUse, rows: IntArray) -> BoolArray:
         if not use.columns:
             return np.ones(len(rows), dtype=bool)
-        seen: BoolArray = self.block.mask[np.maximum(rows, 0), self.columns.index(use.columns[0])] & (rows >= 0)
+        seen: BoolArray = self.block.mask[np.maximum(rows, 0), self.places[use.columns[0]]] & (rows >= 0)
         return seen
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The number of each of `columns`, by its name."""
+        return {name: number for number, name in enumerate(self.columns)}
 
     def entries(self, values: FloatArray, rows: IntArray) -> dict[Any, Any]:
         """Return all columns by name, rows in a new order, what is not observed filled.
@@ -164,7 +169,6 @@ class Table:
             whole = self._whole(values, rows)
             return {label: whole[:, k] for k, label in enumerate(self.all_columns)}
         frame = self.native if isinstance(self.native, pd.DataFrame) or self.kept is not None else self._frame
-        places = {name: number for number, name in enumerate(self.columns)}
         return {
             label: taken(
                 # One column of a large file at a time.
@@ -172,7 +176,7 @@ class Table:
                 label,
                 rows,
                 use=use,
-                values=values[:, [places[name] for name in use.columns]],
+                values=values[:, [self.places[name] for name in use.columns]],
                 observed=self._observed(use, rows),
             )
             for label, use in zip(self.all_columns, self.uses, strict=True)
