@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import keyless
-from keyless import archive
-from keyless.archive import read_archive, write_archive
 from keyless.errors import InputError
+from keyless.saved import archive
+from keyless.saved.archive import read_archive, write_archive
 
 DOCUMENT = {"name": "Größe – 測定", "numbers": [1, 2.5, None], "deep": {"a": [True, "x"]}}
 ARRAYS = {

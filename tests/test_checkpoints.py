@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from keyless.archive import write_archive
 from keyless.calibration import Calibration
-from keyless.checkpoints import Checkpoints, fingerprint
 from keyless.datasets import make_shuffled_tables
 from keyless.engine import Side, link_pair
 from keyless.errors import InputError
 from keyless.joint import link_tables
+from keyless.saved.archive import write_archive
+from keyless.saved.checkpoints import Checkpoints, fingerprint
 from ways import link_by
 
 

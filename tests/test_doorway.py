@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 import keyless
-from keyless import live
 from keyless.datasets import make_shuffled_tables
 from keyless.doorway import check_no_options, gathered, warn_of_text_numbers
 from keyless.errors import InputError
+from keyless.progress import shown as live
 from keyless.tables import Reading, read_table
 from ways import link_by
 

@@ -120,9 +120,9 @@ def linked(tables, permutations, *, model=None, shared=True, coupling=None):
 @pytest.mark.usefixtures("tiny")
 def test_a_file_read_in_batches_is_the_file_read_whole(write, monkeypatch, options):
     batched, whole = both(write(mixed()), monkeypatch, Reading(**options))
-    assert batched.kept is not None
+    assert batched.large_file is not None
     assert batched.native is None
-    assert whole.kept is None
+    assert whole.large_file is None
     assert batched.block.values.dtype == np.float32
     np.testing.assert_array_equal(batched.block.mask, whole.block.mask)
     np.testing.assert_array_equal(batched.block.values, whole.block.values.astype(np.float32))
@@ -161,10 +161,10 @@ def test_text_in_a_column_that_is_not_used_does_not_hinder(write, monkeypatch):
     rng = np.random.default_rng(3)
     columns = {"x": rng.normal(size=30), "y": rng.normal(size=30), "note": [f"n{i}" for i in range(30)]}
     path = write(columns)
-    assert read_table(path, name="lab").kept is None
+    assert read_table(path, name="lab").large_file is None
     for reading in (Reading(drop="note"), Reading(id="note")):
         batched, whole = both(path, monkeypatch, reading)
-        assert batched.kept is not None
+        assert batched.large_file is not None
         assert batched.uses == whole.uses
         assert batched.row_ids == whole.row_ids
         assert batched.column("note") == columns["note"]
@@ -185,7 +185,7 @@ def test_other_files_are_read_whole(tmp_path, rng, make, reading):
     frame = make(pd.DataFrame(rng.normal(size=(20, 3)), columns=list("uvw")))
     frame.to_parquet(tmp_path / "lab.parquet")
     table = read_table(tmp_path / "lab.parquet", name="lab", reading=reading)
-    assert table.kept is None
+    assert table.large_file is None
     assert isinstance(table.native, pd.DataFrame)
 
 
@@ -194,7 +194,7 @@ def test_files_that_pandas_wrote_are_read_in_batches(tmp_path, monkeypatch, rng)
     frame = pd.DataFrame(rng.normal(size=(90, 3)), columns=["a", "a.b", "c"]).assign(k=rng.integers(0, 9, 90))
     frame.to_parquet(tmp_path / "lab.parquet", row_group_size=25)
     batched, whole = both(tmp_path / "lab.parquet", monkeypatch)
-    assert batched.kept is not None
+    assert batched.large_file is not None
     np.testing.assert_array_equal(batched.block.values, whole.block.values.astype(np.float32))
     rows = np.arange(90)[::-1]
     pd.testing.assert_frame_equal(batched.rebuilt(np.zeros((90, 4)), rows), whole.rebuilt(np.zeros((90, 4)), rows))
@@ -202,7 +202,7 @@ def test_files_that_pandas_wrote_are_read_in_batches(tmp_path, monkeypatch, rng)
 
 def test_small_files_and_arrays_stay_as_they_are(write, rng):
     table = read_table(write({"x": rng.normal(size=50).astype(np.float32)}), name="lab")
-    assert table.kept is None
+    assert table.large_file is None
     assert table.block.values.dtype == np.float64
     assert table.row_ids == tuple(range(50))
     given = rng.normal(size=(50, 2)).astype(np.float32)
@@ -288,7 +288,7 @@ def test_reading_never_holds_the_table_twice(write, monkeypatch):
         tracemalloc.stop()
         pa.set_memory_pool(before)
     size = 4 * rows * width
-    assert table.kept is not None
+    assert table.large_file is not None
     assert table.block.shape == (rows, width - 1)
     assert numbers < 1.4 * size
     # A page of each column and a batch, whatever the size of the file; all of it would be twice the size, or more.
@@ -451,7 +451,7 @@ def test_a_large_result_is_saved_with_the_way_to_its_file(write, tmp_path, permu
     monkeypatch.chdir("/")
     again = keyless.load(tmp_path / "run.keyless")
     for before, after in zip(found.tables, again.tables, strict=True):
-        assert after.kept == before.kept
+        assert after.large_file == before.large_file
         assert after.uses == before.uses
         assert after.row_ids == before.row_ids
         assert after.block.values.dtype == np.float32
@@ -608,7 +608,7 @@ def test_a_sparse_coupling_stays_sparse_and_is_saved(tmp_path, rng):
 
 
 def test_large_arrays_are_saved_as_they_are(tmp_path, monkeypatch, rng):
-    monkeypatch.setattr("keyless.archive._LARGE", 1000)
+    monkeypatch.setattr("keyless.saved.archive._LARGE", 1000)
     found = linked([np.zeros((200, 3)) + rng.normal(size=3), rng.normal(size=(200, 2))], [np.arange(200)])
     found.save(tmp_path / "run.keyless")
     with zipfile.ZipFile(tmp_path / "run.keyless") as archive:

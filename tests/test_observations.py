@@ -6,8 +6,8 @@ import pytest
 import scipy.sparse as sp
 
 import keyless
-from keyless.archive import read_archive, write_archive
 from keyless.errors import InputError
+from keyless.saved.archive import read_archive, write_archive
 from keyless.tables import to_anndata, to_mudata
 
 anndata = pytest.importorskip("anndata", reason="anndata is not installed")

@@ -24,7 +24,7 @@ from keyless import runs
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError, KeylessError
 from keyless.runs import folder as folders
-from keyless.runs.unfinished import open_unfinished
+from keyless.runs.resuming import open_unfinished
 
 EXPECTED = {
     "matches.csv",

@@ -9,7 +9,7 @@ import pytest
 
 from keyless.errors import InputError
 from keyless.tables import Reading, read_like, read_table, read_tables
-from keyless.tables.looking import MAX_LEVELS, identifies
+from keyless.tables.column_use import MAX_LEVELS, identifies
 from keyless.tables.saving import pack_table, unpack_table
 
 NAN = np.nan

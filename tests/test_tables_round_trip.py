@@ -359,7 +359,7 @@ def test_text_files(tmp_path_factory, data, permutation):
     again = tmp_path_factory.getbasetemp() / "again.csv"
     made.fillna("").to_csv(again, index=False)
     from keyless.tables.files import open_file, read_text
-    from keyless.tables.reading import Reading
+    from keyless.tables.reading_options import Reading
 
     assert read_text(open_file(again), Reading()).frame.to_dict("list") == made.fillna("").to_dict("list")
 

@@ -20,7 +20,7 @@ _NAMES = {
     "link": "linker",
     "load": "links",
 }
-_MODULES = ("assignment", "datasets", "live", "lowrank", "metrics", "paper", "plots", "report", "transport")
+_MODULES = ("assignment", "datasets", "lowrank", "metrics", "paper", "plots", "progress", "report", "transport")
 """Modules that users call by name."""
 
 _PARTS = (

@@ -14,7 +14,7 @@ import numpy as np
 from keyless.errors import InputError
 from keyless.options import Options
 from keyless.tables import Table
-from keyless.tables.looking import is_named_like_id
+from keyless.tables.column_use import is_named_like_id
 
 __all__ = ["check_no_options", "gathered", "reference_of", "warn_of_text_numbers"]
 
@@ -105,7 +105,7 @@ def warn_of_text_numbers(tables: Iterable[Table]) -> None:
         tables: the tables as read.
     """
     for table in tables:
-        if table.form not in ("frame", "lazy", "records") or table.kept is not None:
+        if table.form not in ("frame", "lazy", "records") or table.large_file is not None:
             continue
         for use in table.uses:
             if use.columns or use.kind not in ("left out", "id") or use.reason.startswith(("named in", "says which")):

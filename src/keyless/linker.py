@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from keyless.doorway import check_no_options, gathered, reference_of, warn_of_text_numbers
 from keyless.linking import Linking
 from keyless.links import Links
-from keyless.live import usual_view
 from keyless.options import Options
+from keyless.progress import usual_view
 from keyless.search_options import Effort, Partners, ScaleName
 from keyless.tables import Reading, read_tables
 

@@ -13,7 +13,6 @@ from scipy import sparse
 
 import keyless
 from keyless.calibration import Calibration, calibrate_joint
-from keyless.checkpoints import Checkpoints, fingerprint
 from keyless.engine import (
     PairLink,
     Side,
@@ -27,6 +26,7 @@ from keyless.engine import (
 from keyless.engine.side import MAX_RANK
 from keyless.errors import InputError, Status
 from keyless.evidence import Evidence, judge_joint, judge_large, judge_pair, judged_rows
+from keyless.findings import Found, Route, canonical_correlations
 from keyless.joint import JointLink, link_tables
 from keyless.joint.clusters import stack, table_latents
 from keyless.knowledge import read_constraints, shared_pairs, start_couplings
@@ -41,7 +41,7 @@ from keyless.model.scales import Scale, scale_table
 from keyless.options import Options
 from keyless.pairs.limits import Limits
 from keyless.progress import Deadline, stopped_by_interrupt
-from keyless.routes import Found, Route, canonical_correlations
+from keyless.saved.checkpoints import Checkpoints, fingerprint
 from keyless.search_options import ScaleName
 from keyless.tables import Table, with_missingness
 from keyless.tables.memory import has_many_rows
@@ -116,7 +116,7 @@ class Linking:
         sizes = [t.block.shape[0] for t in self.tables]
         self.large = way == "landmarks" or (way == "auto" and has_many_rows(sizes))
         self.kinds = _kinds_of_scales(options.scales, self.tables)
-        self.kept = self.checkpoints()
+        self.stages = self.checkpoints()
         rows = min(sizes)
         usual = 1 if rows >= _MANY_ROWS else 3
         self.comparisons = {"quick": 1, "normal": usual, "thorough": _MOST_COMPARISONS}[options.effort]
@@ -294,7 +294,7 @@ class Linking:
 
     def many_rows(self, number: int) -> PairLink:
         """Search one table of many rows, or of rows in groups, and the reference for canonical pairs."""
-        return self.kept.stage(
+        return self.stages.stage(
             f"many-rows{number}",
             lambda: link_many_rows(
                 *self.sides(number),
@@ -317,11 +317,11 @@ class Linking:
             widths = [table.block.shape[1] for table in self.given]
             plain = [(v[:, :width], mask[:, :width]) for (v, mask), width in zip(self.scores, widths, strict=True)]
             first = self.deadline.half()
-            values = self.kept.stage(
+            values = self.stages.stage(
                 f"{stage}-values", lambda: self.joint_link(plain, starts, thorough=thorough, deadline=first)
             )
             starts |= {(0, k): coupling for k, coupling in enumerate(values.couplings, start=1) if values.convincing}
-        return self.kept.stage(stage, lambda: self.joint_link(self.scores, starts, thorough=thorough))
+        return self.stages.stage(stage, lambda: self.joint_link(self.scores, starts, thorough=thorough))
 
     def joint_link(
         self,
@@ -361,7 +361,7 @@ class Linking:
     def pair(self, number: int) -> PairLink:
         """Search one table and the reference for canonical pairs, and compare what was found with chance."""
         limits = self.limits_with(number)
-        found = self.kept.stage(
+        found = self.stages.stage(
             f"pair{number}",
             lambda: find_pair(
                 *self.sides(number),
@@ -374,7 +374,7 @@ class Linking:
                 deadline=self.deadline,
             ),
         )
-        return self.kept.stage(
+        return self.stages.stage(
             f"pair{number}-chance",
             lambda: compared(
                 found,
@@ -398,7 +398,7 @@ class Linking:
 
     def from_joint(self, joint: JointLink) -> Route:
         """Judge and calibrate what the joint model found."""
-        evidences = self.kept.stage(
+        evidences = self.stages.stage(
             "joint-evidence",
             lambda: judge_joint(
                 self.scores,
@@ -412,7 +412,7 @@ class Linking:
         )
         calibrations = [Calibration()] * len(evidences)
         if any(evidence.verdict != "unlinkable" for evidence in evidences):
-            calibrations = self.kept.stage(
+            calibrations = self.stages.stage(
                 "joint-calibration",
                 lambda: calibrate_joint(
                     self.scores,
@@ -450,7 +450,7 @@ class Linking:
 
     def from_landmarks(self, *, thorough: bool = True, deadline: Deadline | None = None) -> Route:
         """Link by landmarks, candidates and a sparse assignment; judge what was found."""
-        link = self.kept.stage(
+        link = self.stages.stage(
             "landmarks",
             lambda: LargeSearch(
                 self.large_tables,

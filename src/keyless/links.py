@@ -19,13 +19,14 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from keyless import restored, sound
+from keyless import restored
 from keyless.answers import Answers
-from keyless.archive import read_archive, write_archive
 from keyless.errors import InputError, Status, printable
 from keyless.evidence import Evidence, overall
 from keyless.model.joint_model import JointModel
 from keyless.problem import Block
+from keyless.saved import checks
+from keyless.saved.archive import read_archive, write_archive
 from keyless.tables import Reading, Table, frame_like, name_tables, read_like, with_missingness
 from keyless.tables.memory import available_memory, is_large
 from keyless.tables.saving import pack_table, unpack_table
@@ -403,12 +404,12 @@ def load(path: str | Path) -> Links:
 
 def _rebuilt(document: dict[str, Any], arrays: dict[str, Any], files: dict[str, bytes]) -> Links:
     tables, scales = [], []
-    for t, entry in enumerate(sound.sequence(document["tables"], "tables")):
+    for t, entry in enumerate(checks.sequence(document["tables"], "tables")):
         tables.append(unpack_table(entry, _own(arrays, t), _own(files, t)))
         scales.append(
             tuple(restored.scale(scale, arrays.get(f"{t}.knots.{k}")) for k, scale in enumerate(entry["scales"]))
         )
-    judged = sound.mapping(document["evidence"], "evidence")
+    judged = checks.mapping(document["evidence"], "evidence")
     if len(tables) < 2 or list(judged) != [table.name for table in tables[1:]]:
         raise ValueError("there must be evidence for every table but the first, by their names")
     places = tables[0].block.shape[0]
@@ -416,16 +417,16 @@ def _rebuilt(document: dict[str, Any], arrays: dict[str, Any], files: dict[str, 
         name: _table_link(evidence, _own(arrays, t), (places, tables[t].block.shape[0]))
         for t, (name, evidence) in enumerate(judged.items(), start=1)
     }
-    choices = sound.mapping(document["choices"], "choices")
+    choices = checks.mapping(document["choices"], "choices")
     links = Links(
         tables=tuple(tables),
         found=found,
-        model=JointModel(restored.factors(arrays), tuple(scales), shared=sound.flag(document["shared"], "shared")),
+        model=JointModel(restored.factors(arrays), tuple(scales), shared=checks.flag(document["shared"], "shared")),
         status=restored.status(document["status"]),
         choices=choices,
-        starts=tuple(restored.start(start) for start in sound.sequence(document["starts"], "starts")),
-        seed=None if document["seed"] is None else sound.number(document["seed"], "seed", low=0, whole=True),
-        history=tuple(restored.record(record) for record in sound.sequence(document["history"], "history")),
+        starts=tuple(restored.start(start) for start in checks.sequence(document["starts"], "starts")),
+        seed=None if document["seed"] is None else checks.number(document["seed"], "seed", low=0, whole=True),
+        history=tuple(restored.record(record) for record in checks.sequence(document["history"], "history")),
     )
     widths = [links._used(table).block.shape[1] for table in tables]
     if [len(of_table) for of_table in scales] != widths or len(links.model.factors.loadings) != sum(widths):
@@ -435,12 +436,12 @@ def _rebuilt(document: dict[str, Any], arrays: dict[str, Any], files: dict[str, 
 
 def _table_link(evidence: Any, arrays: dict[str, Any], shape: tuple[int, int]) -> TableLink:
     return TableLink(
-        sound.permutation(arrays["permutation"], "permutation", *shape),
-        sound.numbers(arrays["probability"], "probability", shape[:1], low=0.0, high=1.0),
-        sound.numbers(arrays["margin"], "margin", shape[:1], infinite=True),
+        checks.permutation(arrays["permutation"], "permutation", *shape),
+        checks.numbers(arrays["probability"], "probability", shape[:1], low=0.0, high=1.0),
+        checks.numbers(arrays["margin"], "margin", shape[:1], infinite=True),
         restored.coupling(arrays, shape),
         restored.evidence(evidence),
-        sound.numbers(arrays["correlations"], "correlations", (None,), low=-1.0, high=1.0),
+        checks.numbers(arrays["correlations"], "correlations", (None,), low=-1.0, high=1.0),
         _alone(arrays.get("alone"), shape[0]),
     )
 
@@ -449,7 +450,7 @@ def _alone(array: Any, places: int) -> FloatArray:
     """Return how likely each reference row has no partner; nothing where that is not known."""
     if array is None or array.size == 0:
         return np.empty(0)
-    checked: FloatArray = sound.numbers(array, "alone", (places,), low=0.0, high=1.0)
+    checked: FloatArray = checks.numbers(array, "alone", (places,), low=0.0, high=1.0)
     return checked
 
 

@@ -30,11 +30,11 @@ from hostile.archives import (
     write,
 )
 from hostile.making import links_of
-from keyless import archive
-from keyless.archive import write_archive
-from keyless.checkpoints import Checkpoints
 from keyless.errors import InputError
 from keyless.report import render
+from keyless.saved import archive
+from keyless.saved.archive import write_archive
+from keyless.saved.checkpoints import Checkpoints
 
 NAN = float("nan")
 

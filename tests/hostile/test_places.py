@@ -12,14 +12,14 @@ import pytest
 import keyless
 from hostile.making import links_of
 from keyless import places, runs
-from keyless.archive import write_archive
-from keyless.checkpoints import Checkpoints
 from keyless.cli import inputs
 from keyless.cli.app import _run
 from keyless.errors import InputError
 from keyless.runs.configuration import check_unchanged, fingerprint
 from keyless.runs.folder import check_replaceable, read_record, replace_folder
-from keyless.runs.unfinished import open_unfinished
+from keyless.runs.resuming import open_unfinished
+from keyless.saved.archive import write_archive
+from keyless.saved.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
 

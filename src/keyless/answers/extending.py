@@ -29,7 +29,7 @@ def extended(like: Table, read: Table, rows: Any) -> Table:
         read: its new rows, as read.
         rows: the same as given.
     """
-    if like.kept is not None:
+    if like.large_file is not None:
         raise InputError(f"{like.name}: must be a table in memory to add rows to; it is a large file. Link it again.")
     ids = _ids(like, read)
     values = np.vstack([like.block.values, read.block.values])

@@ -154,8 +154,8 @@ def _entries(table: Table, places: IntArray, values: FloatArray | None, *, every
 
 def _frame(table: Table, label: Any) -> Any:
     """Return a frame that has a column of a table, as `taken` reads it."""
-    if table.kept is not None:
-        return table.kept.frame(label)
+    if table.large_file is not None:
+        return table.large_file.frame(label)
     return table.native if isinstance(table.native, pd.DataFrame) else nw.from_native(table.native, eager_only=True)
 
 

@@ -12,8 +12,8 @@ from keyless.answers.candidates import candidates
 from keyless.answers.explaining import Explanation, RowExplanation, explain_all, explain_row
 from keyless.answers.joining import Fill, How
 from keyless.answers.scoring import Score, Threshold
+from keyless.display import Views
 from keyless.tables import Reading
-from keyless.views import Views
 
 __all__ = ["Answers"]
 

@@ -142,7 +142,7 @@ def reading_of(options: ReadingOptions) -> Any:
         options: as the command line has them.
     """
     from keyless.tables import Reading
-    from keyless.tables.reading import MISSING
+    from keyless.tables.reading_options import MISSING
 
     return Reading(
         id=options.id,

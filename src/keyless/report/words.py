@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 from markupsafe import Markup, escape
 
+from keyless.display import Sentence, headline
 from keyless.evidence import Evidence
 from keyless.links import Links, TableLink
 from keyless.report.markup import label
 from keyless.tables import Table
-from keyless.views import Sentence, headline
 
 __all__ = [
     "SIGNS",

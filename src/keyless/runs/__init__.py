@@ -19,7 +19,7 @@ from keyless.runs.outputs import (
     write_report,
     write_run,
 )
-from keyless.runs.unfinished import Unfinished, open_unfinished
+from keyless.runs.resuming import Unfinished, open_unfinished
 
 __all__ = [
     "CONFIGURATION",

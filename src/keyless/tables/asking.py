@@ -9,7 +9,7 @@ import numpy as np
 from keyless.errors import InputError
 from keyless.tables.columns import Column
 from keyless.tables.numbers import NumberStyle
-from keyless.tables.reading import option, shown
+from keyless.tables.reading_options import option, shown
 
 __all__ = ["ask_mark", "mixed_marks", "not_a_number"]
 

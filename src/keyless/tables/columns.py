@@ -17,7 +17,7 @@ import pyarrow as pa
 from keyless.errors import InputError
 from keyless.tables.cells import DAY, Cells, in_days
 from keyless.tables.numbers import NumberStyle
-from keyless.tables.reading import Door
+from keyless.tables.reading_options import Door
 
 __all__ = ["Coding", "Column", "family", "first_signalling", "levels_in_order"]
 

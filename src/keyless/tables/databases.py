@@ -15,7 +15,7 @@ from keyless.errors import InputError
 from keyless.tables.files import Text, check_names, to_pandas
 from keyless.tables.memory import check_memory
 from keyless.tables.places import Place, missing_extra
-from keyless.tables.reading import Reading, shown
+from keyless.tables.reading_options import Reading, shown
 from keyless.tables.spreadsheets import as_text, is_number
 
 __all__ = ["is_sqlite", "read_duckdb", "read_sqlite"]

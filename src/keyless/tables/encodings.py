@@ -6,7 +6,7 @@ import codecs
 import re
 
 from keyless.errors import InputError
-from keyless.tables.reading import Reading, option
+from keyless.tables.reading_options import Reading, option
 
 __all__ = ["Encoding"]
 

@@ -29,7 +29,7 @@ from keyless.tables.encodings import Encoding
 from keyless.tables.layout import TAIL, Top, find_body, text_top
 from keyless.tables.memory import check_memory, in_words
 from keyless.tables.places import OTHER_ENDINGS, place_of
-from keyless.tables.reading import Reading, option, shown
+from keyless.tables.reading_options import Reading, option, shown
 
 __all__ = [
     "STDIN",

@@ -15,7 +15,7 @@ import pyarrow as pa
 from keyless.tables.cells import DAY, NANOSECOND_DAYS, written_dates, written_numbers
 from keyless.tables.columns import Coding
 from keyless.tables.memory import is_large
-from keyless.tables.reading import ColumnUse
+from keyless.tables.reading_options import ColumnUse
 
 __all__ = ["as_text", "build", "from_records", "in_pandas", "taken", "to_records", "without_views"]
 

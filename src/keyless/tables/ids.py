@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from keyless.errors import InputError
+from keyless.tables.column_use import Found
 from keyless.tables.columns import Column
-from keyless.tables.looking import Found
 from keyless.tables.memory import has_many_rows
-from keyless.tables.reading import ColumnUse, shown
+from keyless.tables.reading_options import ColumnUse, shown
 
 __all__ = ["doubtful_ids", "id_column", "is_called_id", "named_rows", "row_numbers"]
 

@@ -26,13 +26,13 @@ import pyarrow.parquet as pq
 from keyless.arrays import batches
 from keyless.errors import InputError
 from keyless.problem import Block
+from keyless.tables.column_use import Found, is_named_like_id, look, refuse_infinity, says_nothing
 from keyless.tables.columns import Coding, Column
 from keyless.tables.files import File, check_names, file_name
 from keyless.tables.ids import doubtful_ids, id_column, is_called_id, named_rows, row_numbers
-from keyless.tables.kept import KeptFile, keep
-from keyless.tables.looking import Found, is_named_like_id, look, refuse_infinity, says_nothing
+from keyless.tables.large_file import LargeFile, keep
 from keyless.tables.memory import check_memory, is_large
-from keyless.tables.reading import ColumnUse, Kind, Reading, shown
+from keyless.tables.reading_options import ColumnUse, Kind, Reading, shown
 from keyless.tables.table import Table
 
 __all__ = ["ROUNDING", "read_large"]
@@ -159,7 +159,7 @@ def _read(path: Path, parquet: Any, *, name: str, source: str, reading: Reading)
         source=source,
         id_column=None if id_at is None else columns[id_at].name,
         form="frame",
-        kept=kept,
+        large_file=kept,
     )
 
 
@@ -167,7 +167,7 @@ def _may_be_id(given: pa.Field) -> bool:
     return _kind(given.type) == "integer" and is_named_like_id(given.name)
 
 
-def _column(given: pa.Field, wish: str | None, kept: KeptFile, rows: int) -> Column:
+def _column(given: pa.Field, wish: str | None, kept: LargeFile, rows: int) -> Column:
     """Return a column; its entries are read only where the column may name the rows."""
     series: Any = range(rows)
     if wish == "id" or is_called_id(given.name) or _may_be_id(given):

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from keyless.errors import InputError
 from keyless.tables.numbers import Written, styled
-from keyless.tables.reading import MISSING, Reading, option, shown
+from keyless.tables.reading_options import MISSING, Reading, option, shown
 
 __all__ = ["HEAD", "TAIL", "Body", "Top", "find_body", "find_top", "text_top"]
 

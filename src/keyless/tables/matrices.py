@@ -16,7 +16,7 @@ from keyless.tables.ids import row_numbers
 from keyless.tables.memory import check_memory, in_words, is_large
 from keyless.tables.observations import reordered
 from keyless.tables.places import Place, missing_extra
-from keyless.tables.reading import ColumnUse, Kind, Reading, shown
+from keyless.tables.reading_options import ColumnUse, Kind, Reading, shown
 
 __all__ = [
     "as_anndata",

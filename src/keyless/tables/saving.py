@@ -17,15 +17,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from keyless import sound
 from keyless.problem import Block
+from keyless.saved import checks
 from keyless.tables.cells import DATES
 from keyless.tables.columns import Coding
 from keyless.tables.dialect import Dialect
 from keyless.tables.ids import row_numbers
-from keyless.tables.kept import KeptFile
+from keyless.tables.large_file import LargeFile
 from keyless.tables.memory import is_large
-from keyless.tables.reading import ColumnUse
+from keyless.tables.reading_options import ColumnUse
 from keyless.tables.saving_anndata import Arrays, pack_anndata, pack_matrix, unpack_anndata, unpack_matrix
 from keyless.tables.saving_frames import Files, from_ipc, pack_frame, to_ipc, unpack_frame
 from keyless.tables.table import Form, Table
@@ -57,8 +57,8 @@ def pack_table(table: Table) -> tuple[dict[str, Any], Arrays, Files]:
     }
     if table.matrix is not None:
         document["matrix"] = pack_matrix(table.matrix, arrays)
-    if table.kept is not None:
-        document["kept"] = asdict(table.kept)
+    if table.large_file is not None:
+        document["kept"] = asdict(table.large_file)
         if table.id_column is not None:
             files["row_ids"] = to_ipc(pa.table({"row_id": pa.array(table.row_ids)}))
     if table.form == "anndata":
@@ -73,11 +73,11 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
 
     What it was packed into may come from anybody: everything is checked, and what does not fit raises `ValueError`.
     """
-    values = sound.numbers(arrays["values"], "values", (None, None))
+    values = checks.numbers(arrays["values"], "values", (None, None))
     rows = len(values)
-    uses = tuple(_use(use, rows) for use in sound.sequence(document["uses"], "uses"))
+    uses = tuple(_use(use, rows) for use in checks.sequence(document["uses"], "uses"))
     matrix = unpack_matrix(document["matrix"], arrays, (rows, len(uses))) if "matrix" in document else None
-    form: Any = sound.one_of(document["form"], "form", get_args(Form))
+    form: Any = checks.one_of(document["form"], "form", get_args(Form))
     native: Any = None
     if form == "anndata":
         # Files of an earlier version hold obs and var beside the other values.
@@ -91,28 +91,28 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
         # Nobody else has it, so that it need not be copied.
         values.flags.writeable = False
     row_ids: Any = row_numbers(rows)
-    id_column = sound.text(document["id_column"], "id_column", optional=True)
+    id_column = checks.text(document["id_column"], "id_column", optional=True)
     if "row_ids" in files:
         row_ids = from_ipc(files["row_ids"]).column("row_id").to_pylist()
     elif id_column is not None:
         frame = nw.from_native(native, eager_only=True)
         label = next(label for label in frame.columns if str(label) == id_column)
         row_ids = frame.get_column(label).to_list()
-    elif sound.flag(document["indexed"], "indexed"):
+    elif checks.flag(document["indexed"], "indexed"):
         row_ids = native.obs_names if form == "anndata" else native.index
-    columns = tuple(sound.text(name, "columns") for name in sound.sequence(document["columns"], "columns"))
+    columns = tuple(checks.text(name, "columns") for name in checks.sequence(document["columns"], "columns"))
     table = Table(
-        Block(values, mask, sound.text(document["name"], "name"), columns, row_ids),
+        Block(values, mask, checks.text(document["name"], "name"), columns, row_ids),
         native,
         indexed=document["indexed"],
         uses=uses,
-        notes=tuple(sound.text(note, "notes") for note in sound.sequence(document["notes"], "notes")),
-        source=sound.text(document["source"], "source", optional=True),
+        notes=tuple(checks.text(note, "notes") for note in checks.sequence(document["notes"], "notes")),
+        source=checks.text(document["source"], "source", optional=True),
         id_column=id_column,
         form=form,
         matrix=matrix if form != "frame" else None,
-        unstored_missing=sound.flag(document["unstored_missing"], "unstored_missing"),
-        kept=_kept(document["kept"]) if "kept" in document else None,
+        unstored_missing=checks.flag(document["unstored_missing"], "unstored_missing"),
+        large_file=_kept(document["kept"]) if "kept" in document else None,
         dialect=_dialect(document.get("dialect", {})),
     )
     _check_whole(table)
@@ -128,60 +128,62 @@ def _check_whole(table: Table) -> None:
         size = table.native.n_obs if table.form == "anndata" else len(table.native)
         if size != rows or [str(name) for name in table.all_columns] != [use.name for use in table.uses]:
             raise ValueError(f"the frame must have {rows} rows and the columns that were used or left out")
-    elif table.form in ("frame", "lazy", "records", "cells", "anndata") and table.kept is None:
+    elif table.form in ("frame", "lazy", "records", "cells", "anndata") and table.large_file is None:
         raise ValueError("the frame is missing")
     elif (
-        table.kept is None and table.matrix is None and (table.form == "sparse" or len(table.uses) > len(table.columns))
+        table.large_file is None
+        and table.matrix is None
+        and (table.form == "sparse" or len(table.uses) > len(table.columns))
     ):
         raise ValueError("the matrix is missing")
 
 
 def _use(given: Any, rows: int) -> ColumnUse:
-    entry = sound.mapping(given, "uses")
-    columns = tuple(sound.text(name, "columns") for name in sound.sequence(entry["columns"], "columns"))
+    entry = checks.mapping(given, "uses")
+    columns = tuple(checks.text(name, "columns") for name in checks.sequence(entry["columns"], "columns"))
     use = ColumnUse(**(entry | {"columns": columns, "coding": _coding(entry["coding"], rows)}))
-    sound.text(use.name, "name")
-    sound.text(use.reason, "reason")
+    checks.text(use.name, "name")
+    checks.text(use.reason, "reason")
     return use
 
 
 def _coding(given: Any, rows: int) -> Coding | None:
     if given is None:
         return None
-    entry = sound.mapping(given, "coding")
-    exemplars = tuple(sound.sequence(entry["exemplars"], "exemplars"))
-    marks = tuple(sound.number(mark, "marks") for mark in sound.sequence(entry["marks"], "marks"))
+    entry = checks.mapping(given, "coding")
+    exemplars = tuple(checks.sequence(entry["exemplars"], "exemplars"))
+    marks = tuple(checks.number(mark, "marks") for mark in checks.sequence(entry["marks"], "marks"))
     coding = Coding(**(entry | {"exemplars": exemplars, "marks": marks}))
-    if any(sound.number(row, "exemplars", low=0, whole=True) >= rows for row in exemplars):
+    if any(checks.number(row, "exemplars", low=0, whole=True) >= rows for row in exemplars):
         raise ValueError("exemplars must be numbers of rows")
     if marks and len(marks) != len(exemplars):
         raise ValueError("there must be a mark for each exemplar")
     for shown in (coding.decimals or 0, coding.width):
-        if sound.number(shown, "coding", low=0, whole=True) > _LONGEST_NUMBER:
+        if checks.number(shown, "coding", low=0, whole=True) > _LONGEST_NUMBER:
             raise ValueError(f"numbers must be written with at most {_LONGEST_NUMBER} characters")
-    sound.one_of(coding.decimal, "decimal", (".", ","))
+    checks.one_of(coding.decimal, "decimal", (".", ","))
     for part in (coding.thousands, coding.before, coding.after):
-        if len(sound.text(part, "coding")) > _LONGEST_NUMBER:
+        if len(checks.text(part, "coding")) > _LONGEST_NUMBER:
             raise ValueError(f"what stands around numbers must have at most {_LONGEST_NUMBER} characters")
     if coding.form is not None:
-        sound.one_of(coding.form, "form", (*DATES, "D", "us"))
+        checks.one_of(coding.form, "form", (*DATES, "D", "us"))
     return coding
 
 
 def _dialect(given: Any) -> Dialect:
-    dialect = Dialect(**sound.mapping(given, "dialect"))
-    sound.one_of(dialect.kind, "dialect", ("text", "sheet"))
-    sound.one_of(dialect.decimal, "dialect", (".", ","))
-    if len(sound.text(dialect.separator, "dialect")) != 1:
+    dialect = Dialect(**checks.mapping(given, "dialect"))
+    checks.one_of(dialect.kind, "dialect", ("text", "sheet"))
+    checks.one_of(dialect.decimal, "dialect", (".", ","))
+    if len(checks.text(dialect.separator, "dialect")) != 1:
         raise ValueError("a separator must be one character")
-    codecs.lookup(sound.text(dialect.encoding, "dialect"))
+    codecs.lookup(checks.text(dialect.encoding, "dialect"))
     return dialect
 
 
-def _kept(given: Any) -> KeptFile:
-    kept = KeptFile(**sound.mapping(given, "kept"))
-    if not Path(sound.text(kept.path, "kept")).is_absolute():
+def _kept(given: Any) -> LargeFile:
+    kept = LargeFile(**checks.mapping(given, "kept"))
+    if not Path(checks.text(kept.path, "kept")).is_absolute():
         raise ValueError("kept must be a path from the root")
-    sound.number(kept.size, "kept", low=0, whole=True)
-    sound.number(kept.changed, "kept", whole=True)
+    checks.number(kept.size, "kept", low=0, whole=True)
+    checks.number(kept.changed, "kept", whole=True)
     return kept

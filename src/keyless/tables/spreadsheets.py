@@ -16,7 +16,7 @@ from keyless.tables.files import Text, check_names
 from keyless.tables.layout import HEAD, find_body, find_top
 from keyless.tables.memory import check_memory, in_words
 from keyless.tables.places import Place, missing_extra
-from keyless.tables.reading import Reading, shown
+from keyless.tables.reading_options import Reading, shown
 
 __all__ = ["as_text", "read_sheet"]
 

@@ -16,8 +16,8 @@ from keyless.problem import Block
 from keyless.tables import matrices
 from keyless.tables.dialect import Dialect
 from keyless.tables.frames import build, taken, to_records
-from keyless.tables.kept import KeptFile
-from keyless.tables.reading import ColumnUse
+from keyless.tables.large_file import LargeFile
+from keyless.tables.reading_options import ColumnUse
 
 __all__ = ["Form", "Table", "frame_like", "with_missingness"]
 
@@ -44,7 +44,7 @@ class Table:
         form: what kind of thing was given.
         matrix: the array or sparse matrix given, where the block does not hold all of it.
         unstored_missing: whether what a sparse matrix does not store is missing, rather than 0.
-        kept: the large file whose entries are read again when they are asked for.
+        large_file: the large file whose entries are read again when they are asked for.
         dialect: how the file it was read from is written.
     """
 
@@ -58,7 +58,7 @@ class Table:
     form: Form = "array"
     matrix: Any = field(default=None, repr=False)
     unstored_missing: bool = False
-    kept: KeptFile | None = None
+    large_file: LargeFile | None = None
     dialect: Dialect = field(default_factory=Dialect)
 
     def __repr__(self) -> str:
@@ -111,8 +111,8 @@ class Table:
             use, label = self.uses[number], self.all_columns[number]
             if self.form == "cells":
                 return self._read_cells(use, label)
-            if self.kept is not None:
-                return self.kept.column(label)
+            if self.large_file is not None:
+                return self.large_file.column(label)
             return list(self._frame.get_column(label).to_list())
         if self.form == "anndata" and name in self.native.obs.columns:
             return list(self.native.obs[name].tolist())
@@ -168,11 +168,11 @@ class Table:
         if self.form in ("array", "sparse", "anndata"):
             whole = self._whole(values, rows)
             return {label: whole[:, k] for k, label in enumerate(self.all_columns)}
-        frame = self.native if isinstance(self.native, pd.DataFrame) or self.kept is not None else self._frame
+        frame = self.native if isinstance(self.native, pd.DataFrame) or self.large_file is not None else self._frame
         return {
             label: taken(
                 # One column of a large file at a time.
-                frame if self.kept is None else self.kept.frame(label),
+                frame if self.large_file is None else self.large_file.frame(label),
                 label,
                 rows,
                 use=use,

@@ -15,6 +15,7 @@ from narwhals.exceptions import DuplicateError
 
 from keyless.errors import InputError
 from keyless.problem import Block
+from keyless.tables.column_use import check_marks, encode, look
 from keyless.tables.columns import Column, first_signalling
 from keyless.tables.databases import is_sqlite, read_duckdb, read_sqlite
 from keyless.tables.dialect import Dialect
@@ -22,15 +23,14 @@ from keyless.tables.files import STDIN, File, open_file, read_parquet, read_text
 from keyless.tables.frames import from_records, without_views
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
 from keyless.tables.large import read_large
-from keyless.tables.long import widened
-from keyless.tables.looking import check_marks, encode, look
+from keyless.tables.long_layout import widened
 from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, read_array, read_h5ad, read_sparse
 from keyless.tables.memory import check_memory, memory_needed
-from keyless.tables.naming import name_reference
 from keyless.tables.places import place_of
-from keyless.tables.reading import ColumnUse, Reading, check_named, shown
+from keyless.tables.reading_options import ColumnUse, Reading, check_named, shown
 from keyless.tables.spreadsheets import read_sheet
 from keyless.tables.table import Form, Table
+from keyless.tables.table_names import name_reference
 
 __all__ = ["read_cells", "read_like", "read_table", "read_tables"]
 

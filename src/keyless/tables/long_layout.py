@@ -10,7 +10,7 @@ import pandas as pd
 from keyless.errors import InputError
 from keyless.tables.frames import nullable
 from keyless.tables.memory import check_memory
-from keyless.tables.reading import Reading, shown
+from keyless.tables.reading_options import Reading, shown
 
 __all__ = ["widened"]
 

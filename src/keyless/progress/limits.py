@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Callback", "Deadline", "is_late", "stopped_by_interrupt"]
+__all__ = ["Callback", "Deadline", "answering_signals", "is_late", "stopped_by_interrupt"]
 
 Callback = Callable[[str, int, int, float], object]
 """Called with stage, step, total (0 where it is not known beforehand) and objective."""
@@ -67,20 +67,40 @@ def is_late(deadline: Deadline | None) -> bool:
 def stopped_by_interrupt(deadline: Deadline) -> Iterator[None]:
     """While entered, let the first Ctrl-C stop a search with its best so far; the second interrupts as usual.
 
-    Only where Python's own handler is in place, and in the main thread: what a program handles itself is left alone.
+    Only where Python's own handler is in place: what a program handles itself is left alone.
     """
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with answering_signals(deadline.stop, signals=(signal.SIGINT,)):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def answering_signals(stop: Callable[[], object], *, signals: Sequence[signal.Signals]) -> Iterator[None]:
+    """While entered, let the first of some signals call `stop`, and the second raise KeyboardInterrupt.
+
+    Only in the main thread: others may not set handlers.
+
+    Args:
+        stop: called at the first signal.
+        signals: that are answered.
+    """
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    came = False
 
-    def answer(number: int, frame: FrameType | None) -> None:
-        if deadline.asked:
-            signal.default_int_handler(number, frame)
-        deadline.stop()
+    def answer(_number: int, _frame: FrameType | None) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+        stop()
 
-    signal.signal(signal.SIGINT, answer)
+    before = {number: signal.signal(number, answer) for number in signals}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

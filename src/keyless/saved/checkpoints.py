@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy import sparse
 
-from keyless.archive import read_archive, write_archive
 from keyless.arrays import batches
 from keyless.errors import InputError
+from keyless.saved.archive import read_archive, write_archive
 
 __all__ = ["Checkpoints", "fingerprint"]
 

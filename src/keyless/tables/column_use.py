@@ -26,7 +26,7 @@ from keyless.tables.asking import ask_mark, not_a_number
 from keyless.tables.cells import are_whole, date_format, days_of, decimals_of, padded_width
 from keyless.tables.columns import Coding, Column, levels_in_order
 from keyless.tables.numbers import NumberStyle, Styled, styled
-from keyless.tables.reading import MISSING, ColumnUse, Kind, shown
+from keyless.tables.reading_options import MISSING, ColumnUse, Kind, shown
 
 __all__ = [
     "MAX_LEVELS",

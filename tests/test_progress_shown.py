@@ -8,9 +8,9 @@ import types
 import pytest
 from rich.console import Console
 
-from keyless import live
 from keyless.errors import InputError
-from keyless.live import Stages, notebook_view, sparkline, terminal_view
+from keyless.progress import Stages, notebook_view, sparkline, terminal_view
+from keyless.progress import shown as live
 
 
 class Clock:

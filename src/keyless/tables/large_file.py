@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from keyless.errors import InputError
 from keyless.tables.files import File, file_name, to_pandas
 
-__all__ = ["KeptFile", "keep"]
+__all__ = ["LargeFile", "keep"]
 
 
 @dataclass(frozen=True)
-class KeptFile:
+class LargeFile:
     """A Parquet file as it was when it was read.
 
     Attributes:
@@ -69,7 +69,7 @@ class KeptFile:
         return list(self.frame(label)[label].tolist())
 
 
-def keep(path: Path) -> KeptFile:
+def keep(path: Path) -> LargeFile:
     """Return a file as it is now."""
     status = path.stat()
-    return KeptFile(str(path.absolute()), status.st_size, status.st_mtime_ns)
+    return LargeFile(str(path.absolute()), status.st_size, status.st_mtime_ns)

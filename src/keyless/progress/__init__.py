@@ -1,0 +1,18 @@
+"""How far a run is, how that is shown, and when it stops."""
+
+from keyless.progress.limits import Callback, Deadline, answering_signals, is_late, stopped_by_interrupt
+from keyless.progress.shown import Stage, Stages, notebook_view, sparkline, terminal_view, usual_view
+
+__all__ = [
+    "Callback",
+    "Deadline",
+    "Stage",
+    "Stages",
+    "answering_signals",
+    "is_late",
+    "notebook_view",
+    "sparkline",
+    "stopped_by_interrupt",
+    "terminal_view",
+    "usual_view",
+]
