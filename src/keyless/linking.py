@@ -40,6 +40,7 @@ from keyless.model.moments import Moments, fit_moments
 from keyless.model.scales import Scale, scale_table
 from keyless.options import Options
 from keyless.pairs.limits import Limits
+from keyless.pairs.stated import with_known_pairs
 from keyless.progress import Deadline, stopped_by_interrupt
 from keyless.saved.checkpoints import Checkpoints, fingerprint
 from keyless.search_options import ScaleName
@@ -93,9 +94,17 @@ class Linking:
         options: the options.
         tables: the tables as read, the reference first.
         way: the one way of linking to take; `"auto"`: the way, or ways, that suit the tables.
+        earlier: per table, by name, the coupling of an earlier link whose map was believed; the search begins there.
     """
 
-    def __init__(self, options: Options, tables: Sequence[Table], way: Way = "auto") -> None:
+    def __init__(
+        self,
+        options: Options,
+        tables: Sequence[Table],
+        way: Way = "auto",
+        *,
+        earlier: Mapping[str, FloatArray] | None = None,
+    ) -> None:
         self.options, self.given, self.way = options, tuple(tables), way
         # Rows of the reference are matched each for itself where it is the table that repeats entities.
         self.shares = options.repeats == tables[0].name
@@ -114,6 +123,11 @@ class Linking:
         )
         self.limits = None if self.constraints.trivial else self.constraints
         sizes = [t.block.shape[0] for t in self.tables]
+        self.earlier = {
+            (0, number): with_known_pairs(np.full(sizes[0], -1), earlier[table.name], self.limits_with(number))[1]
+            for number, table in enumerate(self.given)
+            if earlier is not None and table.name in earlier
+        }
         self.large = way == "landmarks" or (way == "auto" and has_many_rows(sizes))
         self.kinds = _kinds_of_scales(options.scales, self.tables)
         self.stages = self.checkpoints()
@@ -309,7 +323,7 @@ class Linking:
 
     def joint(self, stage: str, pairs: Route | None = None, *, thorough: bool = True) -> JointLink:
         """Search with one model of all tables, from the correspondence that pairs have been linked by, if any."""
-        starts = {pair: named[0][1] for pair, named in self.couplings.items()}
+        starts = {pair: named[0][1] for pair, named in self.couplings.items()} | self.earlier
         if pairs is not None:
             starts |= {(0, number): found.coupling for number, found in enumerate(pairs.found, start=1)}
         if self.options.missingness:
@@ -361,12 +375,14 @@ class Linking:
     def pair(self, number: int) -> PairLink:
         """Search one table and the reference for canonical pairs, and compare what was found with chance."""
         limits = self.limits_with(number)
+        # Chance is told without the earlier link: found again means found from nothing.
+        begun = [("earlier link", self.earlier[0, number])] if (0, number) in self.earlier else []
         found = self.stages.stage(
             f"pair{number}",
             lambda: find_pair(
                 *self.sides(number),
                 limits=limits,
-                starts=self.couplings.get((0, number), []),
+                starts=begun + self.couplings.get((0, number), []),
                 every_row=self.options.every_row,
                 seed=self.seed,
                 spaces={"quick": _FEW_SPACES, "normal": None, "thorough": len(SPACES)}[self.options.effort],
@@ -614,6 +630,12 @@ class Linking:
             "left_out": {table.name: list(table.left_out) for table in self.given},
             "known_pairs": sum(len(rows) for rows in self.constraints.known.values()),
             "forbidden_pairs": sum(len(rows) for rows in self.constraints.forbidden.values()),
+            # Row numbers, so that a later link can start from what was known to this one.
+            "told": {
+                kind: {names[number]: rows.tolist() for (_, number), rows in pairs.items()}
+                for kind, pairs in (("known", self.constraints.known), ("forbidden", self.constraints.forbidden))
+                if pairs
+            },
             "start_couplings": {
                 f"{names[a]}–{names[b]}": [name for name, _ in named] for (a, b), named in self.couplings.items()
             },

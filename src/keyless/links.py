@@ -9,8 +9,8 @@ large file is read from it again, which must be as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,12 @@ from scipy import sparse
 
 from keyless import restored
 from keyless.answers import Answers
+from keyless.answers.answering import earlier_couplings, options_with
 from keyless.errors import InputError, Status, printable
 from keyless.evidence import Evidence, overall
 from keyless.model.joint_model import JointModel
 from keyless.problem import Block
+from keyless.progress import usual_view
 from keyless.saved import checks
 from keyless.saved.archive import read_archive, write_archive
 from keyless.tables import Reading, Table, frame_like, name_tables, read_like, with_missingness
@@ -204,6 +206,28 @@ class Links(Answers):
         """Factors of the entity of each reference row, from all that its rows say: rows × rank."""
         blocks, rows = self._placed
         return self.model.factors_of(blocks, rows)
+
+    def answer(
+        self, pairs: Any, not_pairs: Any = None, *, callback: Callable[[str, int, int, float], Any] | None = None
+    ) -> Links:
+        """Link the tables again, knowing more pairs of rows; everything else stays as it was set.
+
+        Where the map was believed and the answers do not contradict it, the search begins from this link. Pairs that
+        were known before stay known, but an answer about a row replaces an earlier one about it.
+
+        Args:
+            pairs: pairs that are one entity, as in `known_pairs` of `keyless.link`: (reference id, row id), per table
+                name for several tables; or (table, reference id, row id). None or an empty list: none.
+            not_pairs: pairs that are not, likewise.
+            callback: as in `keyless.link`.
+        """
+        from keyless.linking import Linking  # noqa: PLC0415 - linking stands above its result
+
+        options = options_with(self, pairs, not_pairs)
+        with usual_view(callback) as shown:
+            return Linking(
+                replace(options, callback=shown), self.tables, earlier=earlier_couplings(self, pairs)
+            ).links()
 
     def held_out_score(self, tables: Mapping[str, Any] | Iterable[Any], *, reading: Reading | None = None) -> float:
         """Return R² of the filled entries that are observed in `tables` and were not when linked.

@@ -2,6 +2,7 @@
 
 from keyless.answers.explaining import Explanation, PairExplanation, RowExplanation
 from keyless.answers.methods import Answers
+from keyless.answers.questions import Question
 from keyless.answers.scoring import Rate, Score, Threshold
 
-__all__ = ["Answers", "Explanation", "PairExplanation", "Rate", "RowExplanation", "Score", "Threshold"]
+__all__ = ["Answers", "Explanation", "PairExplanation", "Question", "Rate", "RowExplanation", "Score", "Threshold"]

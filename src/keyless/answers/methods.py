@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,6 +11,7 @@ from keyless.answers import adding, joining, placing, scoring, transferring
 from keyless.answers.candidates import candidates
 from keyless.answers.explaining import Explanation, RowExplanation, explain_all, explain_row
 from keyless.answers.joining import Fill, How
+from keyless.answers.questions import Question, questions
 from keyless.answers.scoring import Score, Threshold
 from keyless.display import Views
 from keyless.tables import Reading
@@ -66,6 +67,20 @@ class Answers(Views):
             "nobody" the probabilities of a row sum to 1.
         """
         return candidates(self, k, table=table)
+
+    def questions(self, k: int = 5, *, table: str | None = None, skip: Iterable[Any] = ()) -> list[Question]:
+        """Return the rows whose true partner would help most, if somebody can look it up; the most helpful first.
+
+        Which rows these are depends on what is in doubt: the map between the tables, which of its mirror images is
+        right, or which of several similar rows is which. Give what was found out to `answer`.
+
+        Args:
+            k: how many, at most.
+            table: about one table only; None: about all, the one whose link is weakest first.
+            skip: ids of reference rows not to ask for, such as those whose partner nobody can tell. Rows of known pairs
+                are never asked for.
+        """
+        return questions(self, k, table=table, skip=skip)
 
     def threshold(self, precision: float = 0.95, *, table: str | None = None) -> Threshold:
         """Return the lowest probability to cut at so that enough of the matches kept are expected to be right.

@@ -1,0 +1,104 @@
+"""Answers to questions, beside all that was known and set before: the options of the next link."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from keyless.answers.questions import known_rows
+from keyless.errors import InputError
+from keyless.knowledge import known_partners
+from keyless.options import Options
+from keyless.tables import Reading
+
+__all__ = ["earlier_couplings", "options_with"]
+
+Pairs = dict[int, int]
+"""The partner of each reference row that is known."""
+
+
+def options_with(links: Any, pairs: Any, not_pairs: Any) -> Options:
+    """Return the options of an earlier link, its known and forbidden pairs joined by new ones.
+
+    A later answer about a row replaces an earlier one.
+
+    Args:
+        links: the earlier link.
+        pairs: pairs of ids that are one entity; see `Links.answer`.
+        not_pairs: pairs of ids that are not.
+    """
+    known, forbidden = {}, {}
+    # Where the reference repeats entities, several of its rows have the same partner.
+    shares = links.choices.get("set", {}).get("repeats") == links.reference
+    new, never = (_by_table(links, given, name) for given, name in ((pairs, "pairs"), (not_pairs, "not_pairs")))
+    for name in links.found:
+        answers = dict(new.get(name, []))
+        wrong = set(never.get(name, []))
+        if len(answers) < len(new.get(name, [])) or (not shares and len(set(answers.values())) < len(answers)):
+            raise InputError("pairs: must name each row at most once; some row has two partners.")
+        if wrong & set(answers.items()):
+            raise InputError("not_pairs: must not name a pair that is in pairs, too.")
+        earlier = [tuple(pair) for pair in known_rows(links, name).tolist()]
+        taken = () if shares else answers.values()
+        kept = [pair for pair in earlier if pair[0] not in answers and pair[1] not in taken and pair not in wrong]
+        apart = {tuple(pair) for pair in known_rows(links, name, "forbidden").tolist()} - set(answers.items())
+        known[name] = _ids(links, name, [*kept, *answers.items()])
+        forbidden[name] = _ids(links, name, sorted(apart | wrong))
+    given = dict(links.choices.get("set", {}))
+    unknown = sorted(set(given) - {field.name for field in fields(Options)})
+    if unknown:
+        raise InputError(f"answer: must start from a link of this version; found its option {unknown[0]!r}. Link anew.")
+    return Options(
+        **given,
+        known_pairs={name: listed for name, listed in known.items() if listed} or None,
+        forbid={name: listed for name, listed in forbidden.items() if listed} or None,
+        reading=Reading(missingness=bool(links.choices.get("missingness", False))),
+        random_state=links.seed,
+    )
+
+
+def _by_table(links: Any, given: Any, name: str) -> dict[str, list[tuple[int, int]]]:
+    """Return pairs of row numbers by the name of their table."""
+    if given is None or (isinstance(given, list | tuple) and not given):
+        return {}
+    if isinstance(given, list | tuple) and all(isinstance(one, list | tuple) and len(one) == 3 for one in given):
+        named: dict[Any, list[Any]] = {}
+        for table, left, right in given:
+            named.setdefault(table, []).append((left, right))
+        given = named
+    found = {}
+    for table, (rows, partners) in known_partners(links.tables, given, name=name).items():
+        if (partners < 0).any():
+            raise InputError(f"{name}: must name a row of {table} in every pair; found a pair without one.")
+        found[table] = list(zip(rows.tolist(), partners.tolist(), strict=True))
+    return found
+
+
+def _ids(links: Any, name: str, pairs: list[tuple[int, int]]) -> list[tuple[Any, Any]]:
+    left, right = links.tables[0].row_ids, links.tables[links._number(name)].row_ids
+    return [(left[row], right[partner]) for row, partner in pairs]
+
+
+def earlier_couplings(links: Any, pairs: Any) -> dict[str, Any]:
+    """Return the probabilities of pairs of each table that a search may begin from, where its rows are not too many.
+
+    Its map must have been believed, and most new answers must be likelier by it than by a guess: answers that
+    contradict a map show that another one is to be sought.
+
+    Args:
+        links: the earlier link.
+        pairs: the new answers.
+    """
+    new = _by_table(links, pairs, "pairs")
+    begun = {}
+    for name, link in links.found.items():
+        if not link.evidence.believed or sparse.issparse(link.coupling):
+            continue
+        coupling = np.asarray(link.coupling)
+        likely = [coupling[pair] * coupling.shape[1] > 1 for pair in new.get(name, [])]
+        if 2 * sum(likely) >= len(likely):
+            begun[name] = coupling
+    return begun

@@ -1,0 +1,377 @@
+"""Which rows to look up: those whose true partner would help most, and what an answer is expected to change.
+
+What helps depends on what is in doubt:
+
+* no map is believed: known pairs of rows pin a map as they pin a regression of one table's factors on the other's, so
+  those rows are asked for that leave least uncertainty of it, one after the other (a greedy D-optimal design);
+* a mirror image of the map fits as well: rows that every image moves far tell the images apart;
+* the map is believed, but rows are too alike: those rows are asked for whose answer settles most rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations, islice, zip_longest
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+from scipy.spatial.distance import cdist
+
+from keyless.answers.distributions import distribution, likeliest_partners, soft_answers
+from keyless.answers.labels import row_number
+from keyless.arrays import check_count
+from keyless.engine import Side
+from keyless.errors import InputError, printable
+
+__all__ = ["Kind", "Question", "known_rows", "questions"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+Kind = Literal["symmetry", "look-alikes", "map"]
+
+_CANDIDATES = 5
+"""Likeliest partners that are shown with a question, at most."""
+
+_BETTER_THAN_A_GUESS = 1.5
+"""Times as likely as any row of the table, from which a candidate is shown."""
+
+_FACTORS = 6
+"""Leading factors of the reference that a map is pinned by: those that a search begins with."""
+
+_STRENGTH = 0.5
+"""Power of its strength that a factor counts by: a weak one is more often noise than a factor that both tables have."""
+
+_MOST_ROWS = 5_000
+"""Rows among which the best to ask for are sought; of more, so many are taken evenly from the table."""
+
+_TURNED = 8
+"""Leading pairs of directions that are turned around one by one."""
+
+_OUTERMOST = 250
+"""Rows by which it is told which mirror images fit: those farthest from the middle."""
+
+_ROWS_PER_FACTOR = 6
+"""Matched rows that each direction asks for."""
+
+_AS_GOOD = 1.5
+"""Mirror images whose rows are up to this many times as far from their partners as those of the best one count."""
+
+_LIKELY = 0.1
+"""Probability from which a row counts as a likely partner."""
+
+_LARGEST_CORRELATION = 0.99
+"""Correlations of directions count for no more than this: images are not exact."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A row whose true partner would help, if somebody can look it up.
+
+    Attributes:
+        table: the table that its partner is sought in.
+        row_id: id of the reference row.
+        row: its number in the reference.
+        kind: what an answer settles: `"map"`, which map leads from one table to the other; `"symmetry"`, which of
+            several mirror images of a map is right; `"look-alikes"`, which of several similar rows is which.
+        why: the reason for asking, in a sentence.
+        candidates: the likeliest partners by what is known so far, the likeliest first: id, row number and probability.
+            None where they are no better than a guess, as where no map is believed.
+        expected: what an answer is expected to change, in a sentence.
+    """
+
+    table: str
+    row_id: Any
+    row: int
+    kind: Kind
+    why: str
+    candidates: tuple[tuple[Any, int, float], ...]
+    expected: str
+
+    def __repr__(self) -> str:
+        listed = ", ".join(f"{label!r} ({chance:.2f})" for label, _, chance in self.candidates)
+        lines = [
+            f"Which row of {self.table!r} is reference row {self.row_id!r}? ({self.kind})",
+            f"  why: {self.why}",
+            f"  candidates: {listed or 'none'}",
+            f"  expected: {self.expected}",
+        ]
+        return printable("\n".join(lines), lines=True)
+
+
+def questions(links: Any, count: int, *, table: str | None = None, skip: Iterable[Any] = ()) -> list[Question]:
+    """Return the rows whose true partner would help most; see `Links.questions`."""
+    count = check_count(count, name="k")
+    if isinstance(skip, str) or not isinstance(skip, Iterable):
+        raise InputError(f"skip: must be a list of ids of reference rows; found {skip!r}.")
+    if table is not None and table not in links.found:
+        raise InputError(f"table: must be one of {', '.join(map(repr, links.found))}; found {table!r}.")
+    passed_over = [row_number(links.tables[0], label, name="skip") for label in skip]
+    names = [name for name in links.found if table in (None, name)]
+    # The table whose link is weakest comes first; several tables take turns.
+    names.sort(key=lambda name: (links.found[name].evidence.believed, links.found[name].evidence.excess))
+    asked = [_asked(links, name, count, passed_over) for name in names]
+    turns = chain.from_iterable(zip_longest(*asked))
+    return list(islice((question for question in turns if question is not None), count))
+
+
+def known_rows(links: Any, name: str, kind: Literal["known", "forbidden"] = "known") -> IntArray:
+    """Return the pairs of row numbers that the caller said are one entity, or are not: k × 2.
+
+    Args:
+        links: the result.
+        name: of the table.
+        kind: which of the two.
+    """
+    told = links.choices.get("told", {}).get(kind, {}).get(name, [])
+    return np.asarray(told, dtype=np.int64).reshape(-1, 2)
+
+
+def _asked(links: Any, name: str, count: int, skip: Sequence[int]) -> list[Question]:
+    """Return the questions about one table."""
+    link = links.found[name]
+    told = known_rows(links, name)[:, 0]
+    # An answer names rows by their ids: rows that share one cannot be asked for.
+    free = ~pd.Index(links.tables[0].row_ids).duplicated(keep=False)
+    free[list(skip)] = False
+    free[told] = False
+    if not free.any():
+        return []
+    if link.evidence.believed:
+        chosen = _settling(links, name, free, count)
+    elif link.evidence.ambiguous:
+        chosen = _telling_images_apart(links, name, free, count)
+    else:
+        chosen = _pinning(links, free, count, told, link.evidence.verdict)
+    rows = [row for row, *_ in chosen]
+    listed = _candidates(links, name, rows)
+    labels = links.tables[0].row_ids
+    return [
+        Question(name, labels[row], row, kind, why, partners, expected)
+        for (row, kind, why, expected), partners in zip(chosen, listed, strict=True)
+    ]
+
+
+Chosen = tuple[int, Kind, str, str]
+"""Row number, kind, why and what is expected."""
+
+
+def _candidates(links: Any, name: str, rows: Sequence[int]) -> list[tuple[tuple[Any, int, float], ...]]:
+    """Return the likeliest partners of some rows: id, row number and probability of each; none that is a mere guess."""
+    labels = links.tables[links._number(name)].row_ids
+    partners, _ = distribution(links.found[name])
+    found: list[list[tuple[Any, int, float]]] = [[] for _ in rows]
+    for row, place, chance in zip(*likeliest_partners(partners[list(rows)], _CANDIDATES), strict=True):
+        if chance * len(labels) > _BETTER_THAN_A_GUESS:
+            found[row].append((labels[place], int(place), float(chance)))
+    return [tuple(listed) for listed in found]
+
+
+# --- no map is believed ----------------------------------------------------------------------------------------------
+
+
+def _pinning(links: Any, free: BoolArray, count: int, told: IntArray, verdict: str) -> list[Chosen]:
+    """Return the rows that pin a map best: far out, and spread over the factors."""
+    rows = _evenly(np.arange(len(free)))
+    scores = _factors(links, 0, rows, _FACTORS, strength=_STRENGTH)
+    among = np.flatnonzero(free[rows])
+    begun = scores[np.isin(rows, told)]
+    chosen = rows[among[design(scores[among], count, begun=begun)]]
+    size = scores.shape[1]
+    far = np.sqrt(np.sum(scores**2, axis=1) / np.mean(np.sum(scores**2, axis=1)))
+    distance = dict(zip(rows.tolist(), far.tolist(), strict=True))
+    return [
+        (
+            row,
+            "map",
+            f"It pins the map: the row lies {distance[row]:.1f} times as far from the middle as rows do on average, in "
+            "a direction that the rows known and asked for before say least about.",
+            f"With this answer {min(known, size)} of the {size} leading factors of the reference can be mapped; if the "
+            f"tables can be linked at all, the verdict is expected to change from {verdict} to linked when all of them "
+            "are, or soon after.",
+        )
+        for known, row in enumerate(chosen.tolist(), start=len(told) + 1)
+    ]
+
+
+def _evenly(rows: IntArray) -> IntArray:
+    """Return all rows where they are few, else some of them, evenly taken."""
+    return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(np.int64))]
+
+
+def _factors(links: Any, number: int, rows: IntArray, most: int, *, strength: float) -> FloatArray:
+    """Return the leading factors of some rows of a table; those of rows with many gaps are near 0.
+
+    Args:
+        links: the result.
+        number: of the table.
+        rows: its rows.
+        most: how many factors, at most.
+        strength: each factor is weighed by this power of how much of the table it carries.
+    """
+    table = links._used(links.tables[number])
+    scores = links.model.scores(number, table.block, rows=rows)
+    side = Side(scores, table.block.mask[rows], scales="identity", max_rank=most, name=table.name)
+    factors = side.factors()
+    return factors.weighted(rank=factors.rank, weight=strength)[np.argsort(side.order)]
+
+
+def design(scores: FloatArray, count: int, *, begun: FloatArray) -> IntArray:
+    """Return rows, one after the other, that each raise log det(I + Σ x·xᵀ) most (a greedy D-optimal design).
+
+    Args:
+        scores: factors of the rows that may be chosen.
+        count: how many to choose, at most.
+        begun: factors of rows that are known already.
+    """
+    inverse = np.linalg.inv(np.eye(scores.shape[1]) + begun.T @ begun)
+    left = np.ones(len(scores), dtype=bool)
+    chosen = []
+    for _ in range(min(count, len(scores))):
+        leverage = np.einsum("ij,jk,ik->i", scores, inverse, scores)
+        best = int(np.where(left, leverage, -1.0).argmax())
+        moved = inverse @ scores[best]
+        inverse = inverse - np.outer(moved, moved) / (1.0 + leverage[best])
+        left[best] = False
+        chosen.append(best)
+    return np.array(chosen, dtype=np.int64)
+
+
+# --- a mirror image fits as well -------------------------------------------------------------------------------------
+
+
+def _telling_images_apart(links: Any, name: str, free: BoolArray, count: int) -> list[Chosen]:
+    """Return the rows that the mirror images of the map move farthest."""
+    link = links.found[name]
+    matched = _evenly(np.flatnonzero(link.permutation >= 0))
+    moved = _moved(*_positions(links, links._number(name), matched, link.permutation[matched]))
+    order = np.argsort(-np.where(free[matched], moved, -1.0), kind="stable")[: min(count, int(free[matched].sum()))]
+    return [
+        (
+            int(matched[place]),
+            "symmetry",
+            f"It settles a symmetry: in the mirror images that fit as well the partner of this row lies at least "
+            f"{moved[place]:.1f} standard deviations elsewhere.",
+            "The verdict is expected to change from uncertain to linked; the search may still settle on another image, "
+            "so see whether the next answer agrees with its match.",
+        )
+        for place in order.tolist()
+    ]
+
+
+def _positions(links: Any, number: int, rows: IntArray, partners: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return where matched rows and their partners lie on the directions that go together, leading ones first."""
+    rank = max(1, len(rows) // _ROWS_PER_FACTOR)
+    sides = [_factors(links, table, places, rank, strength=0.0) for table, places in ((0, rows), (number, partners))]
+    left, correlations, right = np.linalg.svd(sides[0].T @ sides[1] / len(rows), full_matrices=False)
+    known = np.minimum(correlations[:_TURNED], _LARGEST_CORRELATION)
+    # On this scale a squared distance is twice the nats that speak against a pair, nearly.
+    weight = known / np.sqrt(1 - known**2)
+    return sides[0] @ left[:, :_TURNED] * weight, sides[1] @ right[:_TURNED].T * weight
+
+
+def _moved(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Return how far each row is moved at least by the mirror images that fit, in standard deviations."""
+    far = np.argsort(-np.sum(left**2, axis=1), kind="stable")[:_OUTERMOST]
+    own = cdist(left[far], right[far]).argmin(axis=1)
+    costs, distances = [], []
+    for turn in _turns(left.shape[1]):
+        apart = cdist(left[far] @ turn, right[far], "sqeuclidean")
+        # A direction that tells no row from another may be turned as one likes.
+        if np.mean(apart.argmin(axis=1) != own) > 0.5:
+            costs.append(apart.min(axis=1).mean())
+            distances.append(np.linalg.norm(left - left @ turn, axis=1))
+    if not costs:
+        return np.asarray(np.linalg.norm(left, axis=1))
+    fitting = [far for far, cost in zip(distances, costs, strict=True) if cost <= _AS_GOOD * min(costs)]
+    return np.asarray(np.min(fitting, axis=0))
+
+
+def _turns(size: int) -> Iterator[FloatArray]:
+    """Yield the reflections and rotations under which clouds of points are most often symmetric."""
+    yield -np.eye(size)
+    for k in range(size):
+        yield np.diag(np.where(np.arange(size) == k, -1.0, 1.0))
+    for plane in combinations(range(min(3, size)), 2):
+        for spokes in (3, 4, 5, 6):
+            cosine, sine = np.cos(2 * np.pi / spokes), np.sin(2 * np.pi / spokes)
+            turn = np.eye(size)
+            turn[np.ix_(plane, plane)] = [[cosine, -sine], [sine, cosine]]
+            yield turn
+
+
+# --- the map is believed, rows are alike -----------------------------------------------------------------------------
+
+
+def _settling(links: Any, name: str, free: BoolArray, count: int) -> list[Chosen]:
+    """Return the rows whose answer is expected to settle most rows, each after the answers before it."""
+    link = links.found[name]
+    partners, nobody = soft_answers(link)
+    # "Nobody" is a candidate that no other row has.
+    partners = sparse.csr_array(sparse.hstack([partners, sparse.diags_array(nobody)], format="csr"))
+    partners.eliminate_zeros()
+    right = float(link.probability.sum())
+    then = "the verdict stays linked"
+    if link.evidence.verdict != "linked":
+        then = "the verdict becomes linked when more than half of the matches can be told apart"
+    left, chosen = free.copy(), list[Chosen]()
+    for _ in range(min(count, int(free.sum()))):
+        gains = settled_rows(partners)
+        row = int(np.where(left, gains, -np.inf).argmax())
+        places, chances = (
+            part[partners.indptr[row] : partners.indptr[row + 1]] for part in (partners.indices, partners.data)
+        )
+        alike = int((chances > _LIKELY).sum())
+        why = (
+            f"It settles look-alikes: {alike} rows of the table are likely partners of this row."
+            if alike > 1
+            else "Its partner is the least certain of those that are left."
+        )
+        more = max(float(gains[row]), 0.0)
+        counts = f"About {right:.1f} of {len(gains)} rows are expected right, with this answer {right + more:.1f}"
+        chosen.append((row, "look-alikes", why, f"{counts}; {then}."))
+        right += more
+        left[row] = False
+        if len(places):
+            partners = _taken(partners, row, int(places[chances.argmax()]))
+    return chosen
+
+
+def _taken(partners: sparse.csr_array, row: int, place: int) -> sparse.csr_array:
+    """Return the probabilities of partners when one pair is known: nobody else has that partner."""
+    rows = np.repeat(np.arange(partners.shape[0]), np.diff(partners.indptr))
+    own = partners.indices == place
+    lost = np.bincount(rows[own], weights=partners.data[own], minlength=partners.shape[0])
+    kept = (rows != row) & ~own & (lost[rows] < 1.0)
+    data = np.append(partners.data[kept] / (1.0 - lost[rows[kept]]), 1.0)
+    index = np.append(rows[kept], row), np.append(partners.indices[kept], place)
+    return sparse.csr_array((data, index), shape=partners.shape)
+
+
+def settled_rows(partners: sparse.csr_array) -> FloatArray:
+    """Return how many more rows are expected right when the partner of each row is told.
+
+    If row i turns out to have partner j, with probability p_ij, row i is right, and every other row loses the candidate
+    j: its other candidates share what j had.
+
+    Args:
+        partners: probabilities, rows × partners, with a column of its own for each row that may have nobody.
+    """
+    rows = np.repeat(np.arange(partners.shape[0]), np.diff(partners.indptr))
+    chance = np.minimum(partners.data, 1.0)
+    best, second = np.zeros(partners.shape[0]), np.zeros(partners.shape[0])
+    order = np.lexsort((-chance, rows))
+    place = np.arange(len(rows)) - partners.indptr[rows]
+    best[rows[place == 0]] = chance[order][place == 0]
+    second[rows[place == 1]] = chance[order][place == 1]
+    first = np.zeros(len(rows), dtype=bool)
+    first[order[place == 0]] = True
+    left = np.where(first, second[rows], best[rows])
+    after = np.divide(left, 1.0 - chance, out=np.zeros(len(rows)), where=chance < 1.0)
+    change = np.where(chance < 1.0, np.minimum(after, 1.0) - best[rows], 0.0)
+    freed = np.bincount(partners.indices, weights=change, minlength=partners.shape[1])
+    told = chance * (freed[partners.indices] - change)
+    return np.asarray(1.0 - best + np.bincount(rows, weights=told, minlength=partners.shape[0]))
