@@ -128,6 +128,18 @@ def test_known_pairs_lead_where_the_search_finds_nothing():
     assert (link.permutation == truth).mean() > 0.9
 
 
+def test_known_pairs_of_enough_rows_to_be_halved():
+    # A known pair lies in one half: between left rows of a half and right rows of the other nothing is known.
+    made = make_shuffled_tables(140, (12, 10), rank=4, noise=0.1, random_state=9)
+    truth = made.truth["table1"]
+    start = np.zeros((140, 140))
+    start[np.arange(3), truth[:3]] = 1.0
+    known = np.stack([np.arange(3), truth[:3]], axis=1)
+    link = linked(list(made.tables.values()), limits=Limits((140, 140), known=known), starts=[("known pairs", start)])
+    assert link.crossings[0].halved
+    assert link.crossings[0].excess > 1
+
+
 def test_a_time_limit_is_kept():
     tables, _, _ = tumours(seed=7)
     for seconds in (0.0, 0.3, 1.0):

@@ -53,6 +53,9 @@ _CHANCE = 0.7
 """Part of the nats above chance that are asked for, below which a link that is not found again is no better than one of
 strangers."""
 
+_FORETOLD = 1e-3
+"""Probability of foretelling known pairs as well by a map that says nothing, below which the map is believed."""
+
 _EVENS = 0.5
 """Belief in a map that is just as clear as it must be, and is in doubt for another reason."""
 
@@ -86,7 +89,11 @@ class Evidence:
         doubt: what is in doubt: `"none"`; `"rows"`: the map between the tables is believed, but many rows are too alike
             to be told apart; `"repeats"`: the map is believed, but one of the tables seems to hold several rows of one
             entity, of which one at the most is matched; `"map"`: the map itself.
-        belief: how likely the map is right: 1 where it is believed, 0 where it is no better than chance.
+        belief: what probabilities of matches are multiplied by: how likely the map is right. 1 where it is believed, 0
+            where it is no better than chance; where known pairs were left out and foretold, the share of first choices
+            that were right, over the share stated.
+        foretold: how likely known pairs that the search was not told would be foretold as well by a map that says
+            nothing: a p-value. 1 where fewer than four pairs are known.
         repeated: which table seems to hold several rows of one entity: `"left"`, the reference; `"right"`, the other
             table; or neither.
     """
@@ -101,6 +108,7 @@ class Evidence:
     doubt: Doubt = "map"
     belief: float = 0.0
     repeated: RepeatedSide = ""
+    foretold: float = 1.0
 
     @property
     def believed(self) -> bool:
@@ -156,7 +164,15 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
         link.sharpness,
         link.agreement,
         belief=_EVENS,
+        foretold=link.foretold.chance,
     )
+    # Most matches must be right by their own probabilities, and the first choice of maps that have not seen them.
+    sharp = bool(rows.size) and min(evidence.sharpness, float(link.probability[rows].mean())) > 0.5
+    if rows.size and link.foretold.chance < _FORETOLD:
+        # Known pairs prove the map, and what share of first choices is right.
+        belief = link.foretold.belief(float(link.probability[rows].mean()))
+        sharp &= link.foretold.first > link.foretold.pairs / 2
+        return replace(_judged(evidence, believed=True, sharp=sharp), belief=belief)
     if not link.crossings:
         return evidence
     first = link.crossings[0]
@@ -178,12 +194,10 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
         allowed = None if sparse.issparse(link.pairs) else limits.mask()
         evidence = replace(evidence, mirrored=_mirrored(scores[0], scores[1], link.permutation, allowed))
     believed = clear and not evidence.ambiguous
-    # Most matches must be right by their own probabilities, and the first choice of maps that have not seen them.
-    sharp = min(evidence.sharpness, float(link.probability[rows].mean())) > 0.5
     return _judged(evidence, believed=believed, sharp=sharp, clear=first.clear)
 
 
-def _judged(evidence: Evidence, *, believed: bool, sharp: bool, clear: float) -> Evidence:
+def _judged(evidence: Evidence, *, believed: bool, sharp: bool, clear: float = 1.0) -> Evidence:
     """Return the evidence with its verdict, once it is known to be better than chance.
 
     Args:
@@ -206,7 +220,7 @@ def judged_rows(evidence: Evidence, probability: FloatArray) -> Evidence:
         probability: of each match.
     """
     sharpness = float(probability.mean()) if len(probability) else 0.0
-    return _judged(replace(evidence, sharpness=sharpness), believed=True, sharp=sharpness > 0.5, clear=1.0)
+    return _judged(replace(evidence, sharpness=sharpness), believed=True, sharp=sharpness > 0.5)
 
 
 def judge_joint(

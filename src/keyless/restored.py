@@ -30,8 +30,9 @@ def evidence(entry: Any) -> Evidence:
     checks.one_of(judged.verdict, "verdict", get_args(Verdict))
     checks.one_of(judged.doubt, "doubt", get_args(Doubt))
     checks.one_of(judged.repeated, "repeated", get_args(RepeatedSide))
-    if not 0 <= checks.number(judged.belief, "belief") <= 1:
-        raise ValueError("belief must be a number from 0 to 1")
+    for name in ("belief", "foretold"):
+        if not 0 <= checks.number(getattr(judged, name), name) <= 1:
+            raise ValueError(f"{name} must be a number from 0 to 1")
     for name in ("score", "needed", "sharpness", "agreement", "mirrored"):
         checks.number(getattr(judged, name), name)
     return judged

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from keyless.assignment import assign, best_matching
 from keyless.engine.crossing import Crossing, crossings
+from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
 from keyless.engine.forms import Form, best_form
 from keyless.engine.gaps import has_gaps, matched_with_gaps
 from keyless.engine.search import Search, Start
@@ -65,6 +66,7 @@ class PairLink:
         every_row: whether every row of the smaller table was taken to have a partner.
         form: factors, map and matching; rows in the engine's order.
         crossings: comparisons with chance.
+        foretold: how well known pairs are foretold by searches that were not told them.
         agreement: how many candidates of the search found this correspondence.
         sharpness: share of matched rows that are each other's first choice, by maps that have not seen them.
         status: how the search ended, with advice.
@@ -82,6 +84,7 @@ class PairLink:
     agreement: int
     sharpness: float
     status: Status
+    foretold: Foretold = field(default_factory=Foretold)
     starts: tuple[Start, ...] = ()
     orders: tuple[IntArray, IntArray] = field(default_factory=lambda: (np.empty(0, np.int64),) * 2, repr=False)
 
@@ -158,11 +161,24 @@ def compared(
     deadline: Deadline | None = None,
     callback: Callback | None = None,
 ) -> PairLink:
-    """Return a link compared with chance, as often as `comparisons` says at the most; as it is where that was done."""
-    if link.crossings:
-        return link
+    """Return a link compared with chance, and with known pairs that it was not told.
+
+    Args:
+        link: what was found.
+        limits: which pairs may be matched, rows in the caller's order; None: all.
+        starts: named couplings that the search began with.
+        comparisons: how often it is compared with chance at the most; not at all where that was done before.
+        seed: of all random numbers.
+        deadline: after which nothing further is compared.
+        callback: called with stage, step, total and objective.
+    """
     rows, columns = link.orders
     limits = Limits((len(rows), len(columns))) if limits is None else limits
+    with one_thread():
+        foretold = foretold_by_others(link.form, limits=limits.reordered(rows, columns), deadline=deadline)
+    link = replace(link, foretold=foretold)
+    if link.crossings:
+        return link
     permutation = np.append(np.argsort(columns), -1)[link.permutation[rows]]
     with one_thread():
         found = crossings(
@@ -211,7 +227,7 @@ def find_pair(
         form = Form(left.scales, left.factors(), right.factors(), search.run())
         permutation, chances, everybody = matched(form.matching.ratios, every_row)
         early: list[Crossing] = []
-        if not search.convincing:
+        if not search.convincing and len(own.known) < FEWEST_KNOWN:
             early = crossings(
                 form,
                 permutation,

@@ -1,0 +1,93 @@
+"""Known pairs as a test of the map: does a search that does not know some of them foretell who their partners are?
+
+If it does, the map is right, whatever chance reaches on these tables. Pairs that the search knows prove nothing: with
+as many pairs as factors a map fits all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.stats import gamma
+
+from keyless.engine.forms import Form
+from keyless.engine.search import Search
+from keyless.pairs.limits import Limits
+from keyless.progress import Deadline, is_late
+
+__all__ = ["FEWEST_KNOWN", "Foretold", "foretold_by_others"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+FEWEST_KNOWN = 4
+"""Known pairs below which none is left out: three are the fewest that lead a search."""
+
+_BEFORE = 2.0
+"""Pairs that are taken to be foretold as stated, before any is seen."""
+
+_PARTS = 10
+"""Parts of the known pairs that are left out in turn, each for one search."""
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """How well known pairs are foretold by searches that were not told them.
+
+    Attributes:
+        pairs: how many were left out.
+        first: of how many of them the true partner is the first choice.
+        chance: how likely they would be foretold as well by a map that says nothing; 1 where none was left out.
+    """
+
+    pairs: int = 0
+    first: int = 0
+    chance: float = 1.0
+
+    def belief(self, stated: float) -> float:
+        """Return what stated probabilities are to be multiplied by, so that they hold for the pairs left out.
+
+        That is the share of first choices that are right over the share that was stated, as if two more pairs had been
+        foretold just as stated; 1 at the most.
+
+        Args:
+            stated: mean stated probability of the matches.
+        """
+        share = (self.first + _BEFORE * stated) / (self.pairs + _BEFORE)
+        return min(1.0, share / max(stated, 1e-12))
+
+
+def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None = None) -> Foretold:
+    """Return how well known pairs are foretold by searches that know only the others.
+
+    A part of the known pairs is forgotten, and the map is sought with the others. Among all partners that a forgotten
+    row may have, its true one has rank r of c by this map. If the map says nothing, r/c is uniform, and the sum of
+    −log(r/c) over m pairs follows a gamma distribution of shape m. Ranks count from 1, so that the test is cautious.
+
+    Args:
+        form: factors of both tables.
+        limits: which pairs may be matched, with those that are known.
+        deadline: after which no further part is left out.
+    """
+    known = limits.known
+    shares: list[float] = []
+    first = 0
+    if len(known) < FEWEST_KNOWN:
+        return Foretold()
+    for part in range(min(_PARTS, len(known))):
+        if is_late(deadline):
+            break
+        forgotten = known[part::_PARTS]
+        others = replace(limits, known=np.delete(known, np.s_[part::_PARTS], axis=0))
+        start = np.zeros(limits.shape)
+        start[others.known[:, 0], others.known[:, 1]] = 1.0
+        search = Search(form.left, form.right, others, starts=[("known pairs", start)], spaces=0, deadline=deadline)
+        ratios = search.run().ratios
+        for row, column in forgotten:
+            free = ratios[row, np.isfinite(ratios[row])]
+            rank = max(int(np.sum(free >= ratios[row, column])), 1)
+            first += rank == 1
+            shares.append(rank / max(len(free), 1))
+    return Foretold(len(shares), first, float(gamma.sf(-np.sum(np.log(shares)), len(shares))) if shares else 1.0)

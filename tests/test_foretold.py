@@ -1,0 +1,60 @@
+"""Known pairs that were left out tell whether the map is right, and how often its first choices are."""
+
+import numpy as np
+import pytest
+
+import keyless
+from keyless.engine.foretold import FEWEST_KNOWN, Foretold
+
+ROWS, KNOWN = 90, 14
+
+
+def tables(seed, *, related=True):
+    """Return two views of normal traits, each with traits of its own: hard to link without help."""
+    rng = np.random.default_rng(seed)
+    traits = rng.normal(size=(2 * ROWS, 5))
+    one, two = (
+        np.column_stack([traits + 0.15 * rng.normal(size=traits.shape), rng.normal(size=(2 * ROWS, 3))])
+        @ rng.normal(size=(8, columns))
+        for columns in (14, 12)
+    )
+    order = rng.permutation(ROWS)
+    second = two[:ROWS] if related else two[ROWS:]
+    return {"a": one[:ROWS], "b": second[order]}, np.argsort(order)
+
+
+def some(truth, seed):
+    rows = np.random.default_rng(seed).permutation(ROWS)[:KNOWN]
+    return [(int(row), int(truth[row])) for row in rows]
+
+
+def test_a_map_that_foretells_known_pairs_is_believed():
+    given, truth = tables(3)
+    links = keyless.link(given, known_pairs=some(truth, 0), random_state=0)
+    assert links.evidence.foretold < 1e-3
+    assert links.evidence.verdict == "linked"
+    found = links.permutations["b"]
+    assert np.mean(found == truth) > 0.9
+    others = np.setdiff1d(np.flatnonzero(found >= 0), [row for row, _ in some(truth, 0)])
+    stated, right = links.found["b"].probability[others], found[others] == truth[others]
+    # Cautious is allowed, boasting is not: three standard errors above the share right at the most.
+    assert stated.mean() < right.mean() + 3 * np.sqrt(0.25 / KNOWN)
+
+
+def test_pairs_told_of_other_entities_prove_nothing():
+    given, truth = tables(4, related=False)
+    links = keyless.link(given, known_pairs=some(truth, 0), random_state=0)
+    assert links.evidence.foretold > 1e-3
+    assert links.evidence.verdict != "linked"
+
+
+def test_few_known_pairs_are_all_told_to_the_search():
+    given, truth = tables(5)
+    links = keyless.link(given, known_pairs=some(truth, 0)[: FEWEST_KNOWN - 1], effort="quick", random_state=0)
+    assert links.evidence.foretold == 1.0
+
+
+@pytest.mark.parametrize(("pairs", "first", "stated"), [(10, 10, 0.9), (10, 3, 0.9), (40, 20, 0.5), (0, 0, 0.7)])
+def test_probabilities_are_scaled_to_the_share_of_right_first_choices(pairs, first, stated):
+    expected = min(1.0, (first + 2 * stated) / (pairs + 2) / stated)
+    assert Foretold(pairs, first, 0.0).belief(stated) == pytest.approx(expected)
