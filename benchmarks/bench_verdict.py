@@ -21,6 +21,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def sections(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str,
         kinds: dict[str, list[dict[str, Any]]] = {}
         for outcome in found["unrelated"]:
             large = max(outcome["rows"]) >= MANY_ROWS
-            kind = outcome["kind"].split(", ")[-1] if ", " in outcome["kind"] else "real: " + outcome["kind"]
+            kind = outcome["kind"].split(", ")[1] if ", " in outcome["kind"] else "real: " + outcome["kind"]
             kinds.setdefault("many rows" if large else kind, []).append(outcome)
         rows = [{"kind": kind, **_verdicts(outcomes)} for kind, outcomes in kinds.items()]
         every = found["unrelated"]
@@ -148,11 +149,11 @@ def sections(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str,
         told["Tables of other entities"] = rows
     if "linkable" in found:
         rows = []
-        for multiple in MULTIPLES:
-            some = [o for o in found["linkable"] if o["multiple"] == multiple]
+        for multiple, own in product(MULTIPLES, (False, True)):
+            some = [o for o in found["linkable"] if o["multiple"] == multiple and ("own traits" in o["kind"]) == own]
             if some:
                 recall = float(np.mean([o["recall"] for o in some]))
-                rows.append({"nats / log n": multiple, **_verdicts(some), "recall": recall})
+                rows.append({"nats / log n": multiple, "own traits": own, **_verdicts(some), "recall": recall})
         told["Tables of the same entities"] = rows
         rows = []
         pool = found["linkable"] + found.get("selected", [])

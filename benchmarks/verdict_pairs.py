@@ -23,7 +23,7 @@ TRAITS = 6
 """Traits that the tables share."""
 
 OWN_TRAITS = 3
-"""Traits that only one of the tables shows."""
+"""Traits that only one of the tables shows, in every third pair. With normal traits they make a map hard to find."""
 
 COLUMNS = (18, 14)
 NOISE = 0.05
@@ -86,8 +86,8 @@ def _views(rng: np.random.Generator, traits: FloatArray, correlation: float) -> 
     return tuple(share * traits + np.sqrt(1 - correlation) * rng.normal(size=traits.shape) for _ in range(2))  # type: ignore[return-value]
 
 
-def _mixed(rng: np.random.Generator, view: FloatArray, columns: int) -> FloatArray:
-    own = rng.normal(size=(len(view), OWN_TRAITS))
+def _mixed(rng: np.random.Generator, view: FloatArray, columns: int, own_traits: int = 0) -> FloatArray:
+    own = rng.normal(size=(len(view), own_traits))
     together = np.column_stack([view, own])
     loadings = rng.normal(size=(together.shape[1], columns))
     return np.asarray(together @ loadings + NOISE * rng.normal(size=(len(view), columns)))
@@ -112,7 +112,8 @@ def synthetic(number: int, *, related: bool, nats: float, first_seed: int) -> Pa
     traits = TRAIT_LAWS[law](rng, (2 * rows, TRAITS))
     # One population and one way of measuring; the second half of it are other entities.
     views = _views(rng, traits, correlation)
-    whole = [_mixed(rng, view, columns) for view, columns in zip(views, COLUMNS, strict=True)]
+    own = OWN_TRAITS if rng.random() < 1 / 3 else 0
+    whole = [_mixed(rng, view, columns, own) for view, columns in zip(views, COLUMNS, strict=True)]
     first, second = np.arange(rows), np.arange(rows) if related else np.arange(rows, 2 * rows)
     if kind == "unequal":
         first, second = first[: round(0.9 * rows)], second[round(0.2 * rows) :]
@@ -135,6 +136,7 @@ def synthetic(number: int, *, related: bool, nats: float, first_seed: int) -> Pa
     if kind == "time stamps":
         for table, letter in ((tables[0], "a"), (shuffled, "b")):
             table.insert(0, f"taken_{letter}", 1.6e9 + 60.0 * np.arange(len(table)) + rng.uniform(0, 30, len(table)))
+    kind = f"{kind}, own traits" if own else kind
     return Pair(f"{law}, {kind}", {"a": tables[0], "b": shuffled}, truth, nats if related else 0.0)
 
 
