@@ -11,7 +11,7 @@ import numpy as np
 from keyless.engine.forms import ROWS_PER_FACTOR
 from keyless.engine.refine import identification
 from keyless.maps.alternation import Alternation
-from keyless.maps.canonical import CanonicalModel
+from keyless.maps.canonical import CanonicalModel, CrossFit
 from keyless.model.factors import whitened
 
 __all__ = ["mirrored_share"]
@@ -50,10 +50,13 @@ def mirrored_share(left: FloatArray, right: FloatArray, *, allowed: BoolArray | 
     one, two = (whitened(side[far, :rank]).astype(np.float32) for side in (left, right))
     alternation = Alternation(one, two, allowed=None if allowed is None else allowed[np.ix_(far, far)])
     alternation.begin(np.eye(len(far), dtype=np.float32))
-    model = alternation.fit(rank).whole
+    fit = alternation.fit(rank)
+    model = fit.whole
     if not len(model.correlations):
         return 1.0
-    own, _ = _reached(alternation, model, rank)
+    # As it was found, or as it settles among these rows: a map that leaves its own correspondence is no measure of it.
+    found = identification(_ratios(alternation, fit), np.eye(len(far), dtype=np.float32))
+    own = max(found, _reached(alternation, model, rank)[0])
     if own <= 0:
         return 1.0
     images = (_reached(alternation, turned, rank) for turned in _turned(model))
@@ -65,11 +68,17 @@ def _reached(alternation: Alternation, model: CanonicalModel, rank: int) -> tupl
     alternation.potentials = None
     alternation.couple([model] * len(alternation.folds))
     candidate = alternation.climb("", [rank] * _STEPS)
-    ratios = np.empty((len(alternation.left), len(alternation.right)), dtype=np.float32)
-    for rows, fitted in zip(alternation.folds, candidate.fit.models, strict=True):
-        first, second = fitted.bilinear(alternation.left[rows], alternation.right)
-        ratios[rows] = first @ second.T
+    ratios = _ratios(alternation, candidate.fit)
     return identification(ratios, alternation.coupling()), float(np.mean(candidate.choice != np.arange(len(ratios))))
+
+
+def _ratios(alternation: Alternation, fit: CrossFit) -> FloatArray:
+    """Return the log-likelihood ratios of all pairs, each left row judged by the map that has not seen it."""
+    ratios = np.empty((len(alternation.left), len(alternation.right)), dtype=np.float32)
+    for rows, model in zip(alternation.folds, fit.models, strict=True):
+        first, second = model.bilinear(alternation.left[rows], alternation.right)
+        ratios[rows] = first @ second.T
+    return ratios
 
 
 def _turned(model: CanonicalModel) -> Iterator[CanonicalModel]:
