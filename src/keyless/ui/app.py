@@ -37,7 +37,7 @@ class Desk:
         folder: the start folder.
         jobs: the queue.
         shelf: the runs that are open.
-        rounds: the questions left of each run's round, by the run's path.
+        rounds: the questions of each run's round, by the run's path.
         address: gives the address that lets another browser in.
     """
 

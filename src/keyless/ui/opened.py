@@ -280,8 +280,10 @@ class Opened:
                 }
             )
         largest = max((abs(cell["nats"] or 0.0) for side in sides for cell in side["cells"]), default=0.0)
+        elsewhere = pair.cells["contribution"][~pair.cells["table"].isin([links.reference, name])]
         return {
             "sides": sides,
+            "elsewhere": f"{elsewhere.sum():+.1f}" if len(elsewhere) else "",
             "partner": partner,
             "matched": pair.matched,
             "probability": shown_probability(steps(pair.probability)),

@@ -17,26 +17,25 @@ from typing import Literal
 
 import numpy as np
 
+from keyless.answers.questions import known_rows
+from keyless.answers.scoring import Rate, rate
 from keyless.errors import InputError
 from keyless.links import Links
 from keyless.places import replacing
 from keyless.runs import spreadsheet_safe
 
-__all__ = ["PAIRS", "Answer", "Asked", "Share", "Verdict", "add", "known_files", "next_round", "read", "share", "write"]
+__all__ = ["PAIRS", "Answer", "Asked", "Verdict", "add", "known_files", "next_round", "read", "share", "write"]
 
 PAIRS = "pairs.csv"
 """File of a run's folder with the answers. `keyless link --known-pairs` reads it: lines without row_id say nothing."""
 
 Verdict = Literal["same", "not the same", "cannot tell"]
 
-CHOSEN, DRAWN = 10, 5
+CHOSEN, DRAWN = 9, 3
 """Questions of one round: rows that help most, and rows drawn at random. A round takes a person some minutes, and about
-ten known pairs are enough to begin with; five drawn rows a round make an interval of half its width after four."""
+ten known pairs are enough to begin with; every fourth row is drawn, so that most answers help the next link."""
 
 _HEAD = ("reference_id", "table", "row_id", "answer", "not_row_id", "held_out")
-
-_NORMAL = 1.959963984540054
-"""Standard deviations of a normal distribution around its mean that hold 95% of it."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ def next_round(links: Links, answers: Sequence[Answer]) -> list[Asked]:
     skip = [labels[row] for row in sorted({row for _, row in taken} | _rows_of(links, done))]
     chosen = [
         Asked(one.table, one.row, one.candidates[0][1] if one.candidates else -1, one.why, one.expected, held_out=False)
-        for one in getattr(links, "questions", lambda **_: [])(k=chosen_left, skip=skip)
+        for one in links.questions(k=chosen_left, skip=skip)
     ]
     mixed: list[Asked] = []
     every = max(1, math.ceil(len(chosen) / max(1, len(drawn))))
@@ -220,14 +219,14 @@ def _rows_of(links: Links, done: set[tuple[str, str]]) -> set[int]:
 
 def _drawn(links: Links, done: set[tuple[str, str]], most: int) -> list[Asked]:
     """Return rows drawn at random, the same for the same run, that were not answered."""
-    labels = links.tables[0].row_ids
+    labels, told = links.tables[0].row_ids, _told(links)
     places = [(table, row) for table in links.found for row in range(len(labels))]
     found: list[Asked] = []
     for k in np.random.default_rng(0).permutation(len(places)).tolist():
         table, row = places[k]
         if len(found) == most:
             break
-        if (str(labels[row]), table) in done:
+        if (str(labels[row]), table) in done or (table, row) in told:
             continue
         match = int(links.found[table].permutation[row])
         why = "This row was drawn at random. Its answer is not given to the next link; it checks the matches."
@@ -235,56 +234,31 @@ def _drawn(links: Links, done: set[tuple[str, str]], most: int) -> list[Asked]:
     return found
 
 
-@dataclass(frozen=True)
-class Share:
-    """Which share of the matches is right, by answers that no link was given.
-
-    Attributes:
-        right: matches that the answers confirm.
-        total: matches that they say something about.
-        low: lower end of the 95% interval (Wilson's).
-        high: its upper end.
-    """
-
-    right: int
-    total: int
-    low: float
-    high: float
-
-
-def share(links: Links, answers: Iterable[Answer]) -> Share | None:
+def share(links: Links, answers: Iterable[Answer]) -> Rate | None:
     """Return which share of the matches is right, by the answers that were held out; None where there are none.
+
+    Rows whose partner the link was told are passed over: there is nothing to check.
 
     Args:
         links: the result.
         answers: all answers; those not held out are passed over.
     """
     ids = {table.name: {str(label): k for k, label in enumerate(table.row_ids)} for table in links.tables}
+    told = _told(links)
     right = total = 0
     for one in answers:
-        if not one.held_out or one.answer == "cannot tell":
+        row = ids[links.reference][one.reference_id]
+        if not one.held_out or one.answer == "cannot tell" or (one.table, row) in told:
             continue
-        match = int(links.found[one.table].permutation[ids[links.reference][one.reference_id]])
+        match = int(links.found[one.table].permutation[row])
         if one.row_id:
             total += 1
             right += match == ids[one.table][one.row_id]
         elif one.not_row_id and match == ids[one.table][one.not_row_id]:
             total += 1
-    return Share(right, total, *wilson(right, total)) if total else None
+    return rate(right, total) if total else None
 
 
-def wilson(right: int, total: int) -> tuple[float, float]:
-    """Return Wilson's 95% interval of a share.
-
-    Args:
-        right: how many.
-        total: of how many.
-
-    Example:
-        >>> [round(end, 3) for end in wilson(8, 10)]
-        [0.49, 0.943]
-    """
-    share, square = right / total, _NORMAL**2
-    middle = (share + square / (2 * total)) / (1 + square / total)
-    half = _NORMAL / (1 + square / total) * math.sqrt(share * (1 - share) / total + square / (4 * total**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
+def _told(links: Links) -> set[tuple[str, int]]:
+    """Return table and reference row of the pairs that the link was given as known."""
+    return {(name, int(row)) for name in links.found for row in known_rows(links, name)[:, 0]}

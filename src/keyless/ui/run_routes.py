@@ -219,10 +219,7 @@ class Reviews:
                 replace(asked, shown=_compared(opened, asked)) for asked in review.next_round(opened.links, answers)
             ]
         done = {(one.reference_id, one.table) for one in answers}
-        labels = opened.links.tables[0].row_ids
-        left = [one for one in self._desk.rounds[at] if (str(labels[one.row]), one.table) not in done]
-        self._desk.rounds[at] = left
-        return left
+        return [one for one in self._desk.rounds[at] if _key(opened, one) not in done]
 
     def answer(self, at: str, form: Any) -> str:
         """Take an answer; return what is wrong with it, or nothing."""
@@ -270,7 +267,9 @@ class Reviews:
             if not answers:
                 return "There is no answer to take back."
             review.write(opened.folder, answers[:-1])
-            self._desk.rounds.pop(at, None)
+            last = (answers[-1].reference_id, answers[-1].table)
+            if last not in [_key(opened, one) for one in self._desk.rounds.get(at, ())]:
+                self._desk.rounds.pop(at, None)  # of an earlier round
             return ""
 
     def more(self, at: str, _form: Any) -> str:
@@ -278,6 +277,11 @@ class Reviews:
         with self._lock:
             self._desk.rounds.pop(at, None)
             return ""
+
+
+def _key(opened: Opened, asked: review.Asked) -> tuple[str, str]:
+    """Return row and table of a question as answers name them."""
+    return str(opened.links.tables[0].row_ids[asked.row]), asked.table
 
 
 def _compared(opened: Opened, asked: review.Asked) -> int:
