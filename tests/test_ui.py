@@ -5,10 +5,8 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import threading
 import time
 import zipfile
 from dataclasses import replace
@@ -22,15 +20,14 @@ from keyless.answers.scoring import rate
 from keyless.cli.inputs import read_pairs
 from keyless.errors import InputError
 from keyless.ui import review
-from keyless.ui.app import Desk, make_app
-from keyless.ui.folder import MOST_UPLOADS, Folder
-from keyless.ui.guard import POLICY, Guard
+from keyless.ui.folder import MOST_UPLOADS
+from keyless.ui.guard import POLICY
 from keyless.ui.jobs import Job, Jobs
 from keyless.ui.repeat import form_words, python_lines
 
 pytest.importorskip("fastapi", reason="FastAPI is not installed: pip install '.[ui]'")
 httpx = pytest.importorskip("httpx", reason="httpx is not installed: pip install '.[test]'")
-uvicorn = pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install '.[ui]'")
+Page = pytest.importorskip("ui_server", reason="uvicorn is not installed: pip install '.[ui]'").Page
 
 
 @pytest.fixture(scope="module")
@@ -51,39 +48,6 @@ def start(clinic_lab_and_watch, tmp_path_factory):
         configuration=runs.to_toml(options, title="x"),
     )  # fmt: skip
     return root
-
-
-class Page:
-    """The server in a thread, and a browser that was let in."""
-
-    def __init__(self, root, *, max_upload=10_000):
-        self.folder = Folder(root, max_upload=max_upload)
-        self.jobs = Jobs(self.folder.own / "jobs", self.folder.root)
-        self.desk = Desk(self.folder, self.jobs)
-        self.told, self._browsers = [], []
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        self.home = f"http://127.0.0.1:{self.port}"
-        self.guard = Guard(make_app(self.desk), port=self.port, renewed=self.told.append)
-        self.desk.address = lambda: self.guard.address
-        self._server = uvicorn.Server(uvicorn.Config(self.guard, log_level="critical", lifespan="off"))
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listening]}, daemon=True)
-        self._thread.start()
-        self.client = self.browser()
-        assert self.client.get(self.guard.address).status_code == 200
-
-    def browser(self):
-        headers = {"origin": self.home}
-        self._browsers.append(httpx.Client(base_url=self.home, headers=headers, follow_redirects=True, timeout=60))
-        return self._browsers[-1]
-
-    def close(self):
-        for client in self._browsers:
-            client.close()
-        self._server.should_exit = True
-        self._thread.join()
-        self._listening.close()
-        self.jobs.close()
 
 
 @pytest.fixture(scope="module")

@@ -285,15 +285,16 @@ const matches = () => {
   });
   new ResizeObserver(draw).observe(view);
   let waiting = 0;
-  const later = (change) => { clearTimeout(waiting); waiting = setTimeout(() => { change(); start(); }, 150); };
-  byId("match-search").addEventListener("input", (event) => later(() => { state.search = event.target.value; }));
+  const later = () => { clearTimeout(waiting); waiting = setTimeout(start, 150); };
+  byId("match-search").addEventListener("input", (event) => { state.search = event.target.value; later(); });
   byId("match-certainty").addEventListener("change", (event) => { state.show = event.target.value; start(); });
   byId("match-table")?.addEventListener("change", (event) => { state.table = Number(event.target.value); start(); });
   byId("match-threshold").addEventListener("input", (event) => {
     const percent = `${Number(event.target.value)}%`;
     byId("match-at").textContent = percent;
     event.target.setAttribute("aria-valuetext", percent);
-    later(() => { state.threshold = Number((Number(event.target.value) / 100).toFixed(4)); });
+    state.threshold = Number((Number(event.target.value) / 100).toFixed(4));
+    later();
   });
   for (const head of heads) {
     head.querySelector("button").addEventListener("click", () => {
