@@ -96,7 +96,8 @@ class Jobs:
 
     def ahead(self, job: Job) -> int:
         """Return how many jobs must end before a waiting one begins."""
-        return sum(one.state in ("running", "waiting") and one.number < job.number for one in self.all())
+        others = [one for one in self.all() if one.number != job.number]
+        return sum(one.state == "running" or (one.state == "waiting" and one.number < job.number) for one in others)
 
     def add(self, run: str, words: Sequence[str]) -> Job:
         """Put a link into the queue.

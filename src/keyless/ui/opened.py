@@ -245,6 +245,11 @@ class Opened:
         listed.sort(key=lambda entry: -entry[1])
         return [(place, probability) for place, probability in listed if place >= 0 or probability > 0][: most + 1]
 
+    def alone(self, row: int) -> dict[str, Any]:
+        """Return a reference row as `side_by_side` shows it, with nothing beside it."""
+        reference = self.links.tables[0]
+        return {"sides": [_side(reference, row, {})], "partner": -1, "largest": 1.0}
+
     def side_by_side(self, name: str, row: int, partner: int | None = None) -> dict[str, Any]:
         """Return a reference row and a row of a table beside each other, and what each column says of the pair.
 
@@ -263,22 +268,11 @@ class Opened:
             raise InputError(f"row {partner}: {name} has none of that number.")
         label = links.tables[0].row_ids[row]
         pair = explain_row(links, label, table=name, partner=table.row_ids[partner]).pairs[name]
-        sides: list[dict[str, Any]] = []
+        sides = []
         pairs: list[tuple[Any, int]] = [(links.tables[0], row), (table, partner)]
         for side, place in pairs:
             own = pair.cells[pair.cells["table"] == side.name].to_dict("records")
-            known = {str(cell["column"]): cell for cell in own}
-            listed = [_cell(column, value, known.get(column)) for column, value in _record(side, place)]
-            order = sorted(range(len(listed)), key=lambda k: (-abs(listed[k]["nats"] or 0.0), k))
-            kept = set(order[:MOST_CELLS])
-            sides.append(
-                {
-                    "table": one_line(side.name, 40),
-                    "id": one_line(side.row_ids[place]),
-                    "cells": [cell for k, cell in enumerate(listed) if k in kept],
-                    "more": max(0, len(listed) - MOST_CELLS),
-                }
-            )
+            sides.append(_side(side, place, {str(cell["column"]): cell for cell in own}))
         largest = max((abs(cell["nats"] or 0.0) for side in sides for cell in side["cells"]), default=0.0)
         elsewhere = pair.cells["contribution"][~pair.cells["table"].isin([links.reference, name])]
         return {
@@ -302,6 +296,19 @@ class Opened:
             }
             for place, chance in self.candidates(name, row)
         ]
+
+
+def _side(table: Any, row: int, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as the page shows it: the columns that say most, in the order of the table."""
+    listed = [_cell(column, value, said.get(column)) for column, value in _record(table, row)]
+    order = sorted(range(len(listed)), key=lambda k: (-abs(listed[k]["nats"] or 0.0), k))
+    kept = set(order[:MOST_CELLS])
+    return {
+        "table": one_line(table.name, 40),
+        "id": one_line(table.row_ids[row]),
+        "cells": [cell for k, cell in enumerate(listed) if k in kept],
+        "more": max(0, len(listed) - MOST_CELLS),
+    }
 
 
 def _record(table: Any, row: int) -> list[tuple[str, str]]:

@@ -3,7 +3,6 @@
 import shutil
 import tempfile
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -192,16 +191,18 @@ class Reviews:
             }
             if left:
                 asked = left[0]
-                pair = opened.side_by_side(asked.table, asked.row, asked.shown)
+                compared = asked.shown >= 0
+                pair = opened.side_by_side(asked.table, asked.row, asked.shown) if compared else opened.alone(asked.row)
                 values |= {
                     "asked": asked,
                     "pair": pair,
                     "number": list(links.found).index(asked.table),
                     "others": [
-                        one for one in opened.other_rows(asked.table, asked.row)
+                        one
+                        for one in (opened.other_rows(asked.table, asked.row) if compared else ())
                         if one["place"] not in (-1, pair["partner"])
                     ],
-                }  # fmt: skip
+                }
             return values
 
     def _can_link_again(self, opened: Opened) -> str:
@@ -215,9 +216,7 @@ class Reviews:
 
     def _left(self, at: str, opened: Opened, answers: list[review.Answer]) -> list[review.Asked]:
         if at not in self._desk.rounds:
-            self._desk.rounds[at] = [
-                replace(asked, shown=_compared(opened, asked)) for asked in review.next_round(opened.links, answers)
-            ]
+            self._desk.rounds[at] = review.next_round(opened.links, answers)
         done = {(one.reference_id, one.table) for one in answers}
         return [one for one in self._desk.rounds[at] if _key(opened, one) not in done]
 
@@ -282,13 +281,6 @@ class Reviews:
 def _key(opened: Opened, asked: review.Asked) -> tuple[str, str]:
     """Return row and table of a question as answers name them."""
     return str(opened.links.tables[0].row_ids[asked.row]), asked.table
-
-
-def _compared(opened: Opened, asked: review.Asked) -> int:
-    """Return the row that a question compares with: the match, or where there is none the likeliest candidate."""
-    if asked.shown >= 0:
-        return asked.shown
-    return next((place for place, _ in opened.candidates(asked.table, asked.row) if place >= 0), -1)
 
 
 def _again(desk: Desk, reviews: Reviews, at: str) -> int:

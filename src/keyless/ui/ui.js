@@ -236,7 +236,16 @@ const matches = () => {
       likely, cell("td", one.other, one.other === "no partner" ? "none" : ""), cell("td", one.likely, "n"));
     return made;
   };
+  // One drawing at a time: while it waits for the server the user may scroll on, and then the newest place is drawn.
+  let busy = false, moved = false;
   const draw = async () => {
+    moved = true;
+    if (busy) return;
+    busy = true;
+    while (moved) { moved = false; await drawOnce(); }
+    busy = false;
+  };
+  const drawOnce = async () => {
     const mine = turn;
     const seen = Math.ceil(view.clientHeight / HEIGHT);
     const room = Math.max(1, space.offsetHeight - view.clientHeight);
