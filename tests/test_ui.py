@@ -1,5 +1,6 @@
 """The page without a browser: who gets in, which files it sees, what its routes say, and what it writes."""
 
+import contextlib
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 import time
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -27,7 +29,8 @@ from keyless.ui.repeat import form_words, python_lines
 
 pytest.importorskip("fastapi", reason="FastAPI is not installed: pip install '.[ui]'")
 httpx = pytest.importorskip("httpx", reason="httpx is not installed: pip install '.[test]'")
-Page = pytest.importorskip("ui_server", reason="uvicorn is not installed: pip install '.[ui]'").Page
+ui_server = pytest.importorskip("ui_server", reason="uvicorn is not installed: pip install '.[ui]'")
+Page = ui_server.Page
 
 
 @pytest.fixture(scope="module")
@@ -655,3 +658,53 @@ def test_the_command_serves_this_machine_only_one_page_a_folder_and_ends_on_ctrl
         child.kill()
         child.stderr.close()
         other.stderr.close()
+
+
+def working_in(folder):
+    """Processes whose working folder is this one."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (place / "cwd").readlink() == folder:
+                found.append(int(place.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="needs Linux's /proc, to see processes")
+def test_a_server_that_is_killed_in_mid_run_starts_again_with_the_run_resumable(tmp_path):
+    clinic, lab, _ = ui_server.hard_tables()
+    clinic.to_csv(tmp_path / "clinic.csv", index=False)
+    lab.to_csv(tmp_path / "lab.csv", index=False)
+    child, found = started(tmp_path)
+    home = f"http://127.0.0.1:{found[1]}"
+    with httpx.Client(follow_redirects=True, headers={"origin": home}, timeout=60) as client:
+        client.get(found[0])
+        client.post(f"{home}/link", data={"file": ["clinic.csv", "lab.csv"], "name": "run"})
+        end = time.monotonic() + 120
+        while not any(tmp_path.glob("run.unfinished/checkpoint/*.stage")):
+            assert time.monotonic() < end
+            time.sleep(0.1)
+    child.kill()
+    child.wait()
+    child.stderr.close()
+    while working_in(tmp_path):
+        assert time.monotonic() < end, "the work ends with the server"
+        time.sleep(0.1)
+    assert not (tmp_path / "run").exists()
+    child, found = started(tmp_path)
+    home = f"http://127.0.0.1:{found[1]}"
+    try:
+        with httpx.Client(follow_redirects=True, headers={"origin": home}, timeout=60) as client:
+            assert "Cut off" in client.get(found[0]).text
+            client.post(f"{home}/job/1/again")
+            end = time.monotonic() + 240
+            while client.get(f"{home}/job/1/state").json()["state"] != "done":
+                assert time.monotonic() < end
+                time.sleep(0.2)
+        assert "continuing the unfinished run" in (tmp_path / ".keyless-ui/jobs/1/said.txt").read_text()
+        assert len(runs.read_run(tmp_path / "run").links.matches) == 80
+    finally:
+        child.terminate()
+        child.wait(20)
+        child.stderr.close()

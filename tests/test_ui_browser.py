@@ -18,7 +18,8 @@ from keyless import runs
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install '.[browser]'")
 pytest.importorskip("fastapi", reason="FastAPI is not installed: pip install '.[ui]'")
-Page = pytest.importorskip("ui_server", reason="uvicorn or httpx is not installed: pip install '.[ui,test]'").Page
+ui_server = pytest.importorskip("ui_server", reason="uvicorn or httpx is not installed: pip install '.[ui,test]'")
+Page, hard_tables = ui_server.Page, ui_server.hard_tables
 
 pytestmark = pytest.mark.browser
 
@@ -59,22 +60,6 @@ def window(chromium, server):
     window = Window(chromium, server.guard.address)
     yield window
     window.close()
-
-
-def hard_tables():
-    """Two tables that are not linked without help, and the right partner of each patient."""
-    rng = np.random.default_rng(1)
-    count, rank, noise = 80, 5, 0.5
-    factors = rng.normal(size=(count, rank))
-    clinic, lab = (
-        factors @ rng.normal(size=(rank, width)) + noise * rng.normal(size=(count, width)) for width in (9, 8)
-    )
-    order = rng.permutation(count)
-    clinic = pd.DataFrame(clinic, columns=[f"vital {k}" for k in range(9)])
-    lab = pd.DataFrame(lab[order], columns=[f"assay {k}" for k in range(8)])
-    clinic.insert(0, "patient", [f"P{k:02d}" for k in range(count)])
-    lab.insert(0, "sample", [f"S{k:02d}" for k in range(count)])
-    return clinic, lab, {f"P{entity:02d}": f"S{place:02d}" for place, entity in enumerate(order)}
 
 
 def text_of(frame):

@@ -1,9 +1,11 @@
-"""The page's server in a thread, for the tests."""
+"""The page's server in a thread, and tables to link on it, for the tests."""
 
 import socket
 import threading
 
 import httpx
+import numpy as np
+import pandas as pd
 import uvicorn
 
 from keyless.ui.app import Desk, make_app
@@ -11,7 +13,7 @@ from keyless.ui.folder import Folder
 from keyless.ui.guard import Guard
 from keyless.ui.jobs import Jobs
 
-__all__ = ["Page"]
+__all__ = ["Page", "hard_tables"]
 
 
 class Page:
@@ -45,3 +47,19 @@ class Page:
         self._thread.join()
         self._listening.close()
         self.jobs.close()
+
+
+def hard_tables():
+    """Two tables that are not linked without help, and the right partner of each patient."""
+    rng = np.random.default_rng(1)
+    count, rank, noise = 80, 5, 0.5
+    factors = rng.normal(size=(count, rank))
+    clinic, lab = (
+        factors @ rng.normal(size=(rank, width)) + noise * rng.normal(size=(count, width)) for width in (9, 8)
+    )
+    order = rng.permutation(count)
+    clinic = pd.DataFrame(clinic, columns=[f"vital {k}" for k in range(9)])
+    lab = pd.DataFrame(lab[order], columns=[f"assay {k}" for k in range(8)])
+    clinic.insert(0, "patient", [f"P{k:02d}" for k in range(count)])
+    lab.insert(0, "sample", [f"S{k:02d}" for k in range(count)])
+    return clinic, lab, {f"P{entity:02d}": f"S{place:02d}" for place, entity in enumerate(order)}

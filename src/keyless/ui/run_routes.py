@@ -12,6 +12,7 @@ import pandas as pd
 from keyless import runs
 from keyless.errors import InputError, KeylessError
 from keyless.report.markup import one_line
+from keyless.report.words import state
 from keyless.tables import Dialect
 from keyless.ui import review
 from keyless.ui.app import Desk, form_of, page, to
@@ -114,8 +115,12 @@ def routes(desk: Desk) -> "APIRouter":
 
 
 def _whole(opened: Opened) -> dict[str, Any]:
-    values = dict(opened.values)
-    return values | {"warnings": opened.record.get("warnings", ()), "reference": opened.links.reference}
+    return opened.values | {
+        "warnings": opened.record.get("warnings", ()),
+        "reference": opened.links.reference,
+        # Where the link itself is in doubt, the surest matches are the ones to check.
+        "surest_first": state(opened.links.evidence) == "map",
+    }
 
 
 def _repeat(opened: Opened) -> dict[str, Any]:

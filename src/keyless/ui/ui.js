@@ -201,7 +201,7 @@ const matches = () => {
   const HEIGHT = 36, PART = 100, TALLEST = 8_000_000;
   const panel = byId("match-panel"), several = panel.dataset.several === "yes";
   const view = byId("match-window"), space = byId("match-space"), table = byId("match-lines"), body = byId("match-rows");
-  const state = { search: "", show: "all", threshold: 0.9, table: -1, sort: "probability", down: false };
+  const state = { search: "", show: "all", threshold: 0.9, table: -1, sort: "probability", down: panel.dataset.surest === "yes" };
   let total = 0, parts = new Map(), turn = 0, drawn = "";
   const heads = panel.querySelectorAll("th[data-key]");
 

@@ -79,7 +79,7 @@ def job_view(job: Job, progress: Mapping[str, Any], *, ahead: int) -> dict[str, 
     lines = []
     for number, stage in enumerate(stages):
         current = number == len(stages) - 1 and job.state == "running"
-        left = stage.get("left")
+        left = None if stage.get("left") is None else stage["left"] - since
         lines.append(
             {
                 "name": _STAGES.get(str(stage["name"]), str(stage["name"])),
@@ -87,7 +87,7 @@ def job_view(job: Job, progress: Mapping[str, Any], *, ahead: int) -> dict[str, 
                 "step": stage["step"],
                 "total": stage["total"],
                 "seconds": clock(float(stage["seconds"])),
-                "left": f"about {clock(max(0.0, left - since))} left" if current and left is not None else "",
+                "left": f"about {clock(left)} left" if current and left is not None and left >= 1 else "",
             }
         )
     scored = [one["objective"] for one in stages if one["name"] in _SCORED and one["objective"] is not None]
