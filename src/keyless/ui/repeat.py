@@ -27,6 +27,9 @@ _NOT_AGAIN = ("tables", "out", "report", *_FILES)
 _OTHER_NAMES = {"seed": "random_state"}
 """Options whose name in Python is another."""
 
+_USUAL: tuple[Any, ...] = ([], "auto", "normal")
+"""Values that options of linking have unless they are given; of `repeats`, `auto` is none of them."""
+
 _LEFT_OUT = (
     "jobs",
     "device",
@@ -86,7 +89,7 @@ def form_words(folder: Folder, form: Mapping[str, Sequence[str]]) -> list[str]:
         value = _one(form, option)
         if value:
             words.append(f"--{option}={folder.table(value)}")
-    for option in ("partners", "effort", "max-time", "seed", "reference"):
+    for option in ("partners", "repeats", "effort", "max-time", "seed"):
         value = _one(form, option)
         if value:
             words.append(f"--{option}={value}")
@@ -143,7 +146,8 @@ def python_lines(options: Mapping[str, Any], links: Links) -> str:
             before.append(f'{variable} = {variable}[{variable}["row_id"] != ""]{whole}')
             given[variable] = variable
     for name, value in options.items():
-        if name in (*_READING, *_FILES, *_LEFT_OUT, "missing", "long") or value is False or value in ([], "auto"):
+        usual = value in _USUAL and name != "repeats"
+        if usual or name in (*_READING, *_FILES, *_LEFT_OUT, "missing", "long", "missingness"):
             continue
         if name == "shared":
             value = _shared(value)  # noqa: PLW2901
@@ -167,6 +171,8 @@ def _reading(options: Mapping[str, Any]) -> dict[str, str]:
         found["missing"] = f"(*MISSING, {', '.join(map(repr, options['missing']))})"
     if options.get("long"):
         found["layout"] = "'long'"
+    if options.get("missingness"):
+        found["missingness"] = "True"
     for name in _BY_TABLE:
         if options.get(name):
             by_table = {table: value for table, _, value in (entry.rpartition(":") for entry in options[name])}

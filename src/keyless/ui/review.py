@@ -160,8 +160,9 @@ def add(answers: Sequence[Answer], asked: Asked, links: Links, *, said: Verdict,
     else:
         denied = shown if said == "not the same" else ""
         fresh = Answer(reference, asked.table, "", said, denied, asked.held_out)
-    taken = fresh.row_id and any((one.row_id, one.table) == (fresh.row_id, fresh.table) for one in answers)
-    if taken:
+    # Where the reference repeats entities, several of its rows have the same partner.
+    shares = links.choices.get("set", {}).get("repeats") == links.reference
+    if fresh.row_id and not shares and any((o.row_id, o.table) == (fresh.row_id, fresh.table) for o in answers):
         raise InputError(f"row {fresh.row_id} of {fresh.table}: was said to be another row's partner before.")
     return [*answers, fresh]
 
