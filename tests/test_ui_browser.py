@@ -42,6 +42,11 @@ class Window:
         self.page.on("request", lambda one: None if one.url.startswith(home) else self.elsewhere.append(one.url))
         self.page.goto(address)
 
+    def press(self, key):
+        """Press a key when the page listens."""
+        self.page.wait_for_selector("html[data-ready=yes]")
+        self.page.keyboard.press(key)
+
     def close(self):
         self.context.close()
         assert self.trouble == []
@@ -108,18 +113,18 @@ def test_the_whole_way_from_two_files_to_a_second_better_link(server, window, tm
     page.get_by_role("link", name="Review").click()
     playwright.expect(page.locator("#counts b")).to_have_text("12")
     before = page.locator(".record h3").first.text_content()
-    page.keyboard.press("c")
+    window.press("c")
     playwright.expect(page.locator("#counts b")).to_have_text("11")
-    page.keyboard.press("z")
+    window.press("z")
     playwright.expect(page.locator("#counts b")).to_have_text("12")
     assert page.locator(".record h3").first.text_content() == before
     for left in range(12, 0, -1):
         playwright.expect(page.locator("#counts b")).to_have_text(str(left))
         patient, *sample = (one.split("row ")[1] for one in page.locator(".record h3").all_text_contents())
         if sample == [truth[patient]]:
-            page.keyboard.press("s")
+            window.press("s")
         else:
-            page.keyboard.press("r")
+            window.press("r")
             page.keyboard.type(truth[patient])
             page.keyboard.press("Enter")
     playwright.expect(page.locator("h1")).to_have_text("This round is done")
@@ -294,16 +299,16 @@ def test_two_windows_answer_one_question_once(chromium, looked_at):
     same = [window.page.locator(".record h3").all_text_contents() for window in (one, two)]
     assert same[0] == same[1]
     assert one.page.locator(".chance:visible").count() == 0, "probabilities are hidden until asked for"
-    one.page.keyboard.press("p")
+    one.press("p")
     assert one.page.locator(".chance:visible").count() > 10
-    one.page.keyboard.press("n")
+    one.press("n")
     playwright.expect(one.page.locator("#counts b")).to_have_text("11")
     assert one.page.locator(".chance:visible").count() == 0, "and again for the next question"
-    two.page.keyboard.press("s")
+    two.press("s")
     playwright.expect(two.page.get_by_role("alert")).to_contain_text("answered already")
     playwright.expect(two.page.locator("#counts b")).to_have_text("11")
     assert two.page.locator(".record h3").all_text_contents() == one.page.locator(".record h3").all_text_contents()
-    two.page.keyboard.press("z")
+    two.press("z")
     playwright.expect(two.page.locator("#counts b")).to_have_text("12")
     one.close()
     two.close()

@@ -321,3 +321,5 @@ const matches = () => {
 };
 
 pages[document.body.dataset.page]?.();
+// The page of a run is ready when its matches are there.
+if (document.body.dataset.page !== "run") document.documentElement.dataset.ready = "yes";
