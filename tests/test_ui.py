@@ -26,6 +26,7 @@ from keyless.ui.folder import MOST_UPLOADS
 from keyless.ui.guard import POLICY
 from keyless.ui.jobs import Job, Jobs
 from keyless.ui.repeat import form_words, python_lines
+from keyless.ui.words import job_view
 
 pytest.importorskip("fastapi", reason="FastAPI is not installed: pip install '.[ui]'")
 httpx = pytest.importorskip("httpx", reason="httpx is not installed: pip install '.[test]'")
@@ -625,6 +626,66 @@ def test_python_lines_say_what_the_command_said(clinic_lab_and_watch):
     assert given == {"shared": {"a": "b"}, "random_state": 0, "max_time": 5.0}
 
 
+def test_progress_is_kept_in_a_file_for_other_programs(tmp_path):
+    from keyless.cli.progress import _into_file
+    from keyless.live import Stages
+
+    now = iter([0.0, 1.0, 1.2, 3.0, 3.1, 3.2, 3.3]).__next__
+    stages, heard = Stages(clock=now), []
+    path = tmp_path / "progress.json"
+    stages.after = _into_file(stages, path, also=lambda stage: heard.append(stage.step))
+    stages("starts", 1, 4, float("nan"))
+    first = json.loads(path.read_text())
+    assert [(one["name"], one["step"], one["objective"]) for one in first["stages"]] == [("starts", 1, None)]
+    stages("starts", 2, 4, 2.5)
+    kept = json.loads(path.read_text())["stages"][0]
+    assert (kept["step"], kept["total"], kept["objective"], kept["left"]) == (2, 4, 2.5, 3.0)
+    assert heard == [1, 2], "lines on stderr are told as before"
+    path.unlink()
+    path.mkdir()
+    stages("chance", 1, 3, 1.0)  # a file that cannot be written does not end the work
+    assert heard == [1, 2, 1]
+
+
+def test_the_work_is_told_in_words():
+    job = Job(1, "run", (), state="running", started=time.time() - 20)
+    stages = [
+        {"name": "starts", "seconds": 5.0, "step": 3, "total": 0, "objective": 2.25, "left": None},
+        {"name": "chance", "seconds": 9.0, "step": 1, "total": 3, "objective": 9.9, "left": 18.4},
+    ]
+    view = job_view(job, {"seconds": 14.0, "stages": stages}, ahead=0)
+    assert view["best"] == "2.2", "what chance reaches is not the best so far"
+    assert [one["name"] for one in view["stages"]] == [
+        "Trying ways in which the tables may fit together", "Finding out what chance reaches",
+    ]  # fmt: skip
+    assert view["stages"][1]["left"] == "about 12 s left", "six of the eighteen seconds have passed since"
+    assert (view["seconds"], view["stages"][0]["left"]) == ("20 s", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "parquet", "xlsx", "h5ad"])
+def test_files_of_many_kinds_can_be_dropped(page, tmp_path, ending):
+    frame = pd.DataFrame({"x": [1.5, 2.5, 4.0], "y": [3.0, 1.0, 2.0]})
+    path = tmp_path / f"table.{ending}"
+    if ending == "parquet":
+        frame.to_parquet(path)
+    elif ending == "xlsx":
+        frame.to_excel(path, index=False)
+    elif ending == "h5ad":
+        anndata = pytest.importorskip("anndata", reason="anndata is not installed: pip install '.[anndata]'")
+        frame.index = ["a", "b", "c"]
+        anndata.AnnData(frame).write_h5ad(path)
+    else:
+        frame.to_csv(path, index=False, sep="\t" if ending == "tsv" else ",")
+    page.folder.max_upload = 10**6
+    line = send(page.client, path.name, path.read_bytes()).json()["line"]
+    stored = re.search('value="([^"]+)"', line)[1]
+    text = page.client.post("/inspect", data={"file": stored, "number": "0"}).text
+    assert "<b>3 rows</b>, 2 columns" in text
+    page.client.post("/forget", data={"file": stored})
+    page.folder.max_upload = 10_000
+
+
 # The command.
 
 
@@ -653,7 +714,7 @@ def test_the_command_serves_this_machine_only_one_page_a_folder_and_ends_on_ctrl
         assert none is None
         assert other.wait(20) == 1
         child.send_signal(2)
-        child.wait(20)
+        assert child.wait(20) == 0
     finally:
         child.kill()
         child.stderr.close()
@@ -704,6 +765,21 @@ def test_a_server_that_is_killed_in_mid_run_starts_again_with_the_run_resumable(
                 time.sleep(0.2)
         assert "continuing the unfinished run" in (tmp_path / ".keyless-ui/jobs/1/said.txt").read_text()
         assert len(runs.read_run(tmp_path / "run").links.matches) == 80
+    finally:
+        child.terminate()
+        child.wait(20)
+        child.stderr.close()
+
+
+@pytest.mark.slow
+def test_the_command_opens_a_run_for_review(start):
+    child, found = started(start, "run")
+    try:
+        with httpx.Client(follow_redirects=True) as client:
+            answer = client.get(found[0])
+        assert answer.url.path == "/review"
+        assert answer.url.params["at"] == "run"
+        assert "questions are left of this round" in answer.text
     finally:
         child.terminate()
         child.wait(20)

@@ -264,6 +264,8 @@ def run_command(words: Sequence[str], *, cwd: Path, seconds: float) -> str:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise InputError(f"reading took more than {seconds:.0f} seconds, and was ended.") from None
+    except ValueError as error:  # a character that no word of a command may have
+        raise InputError(f"the choices: must be text that a command line can hold; {error}.") from error
     if done.returncode:
         raise InputError(said(done.stderr))
     return done.stdout.decode("utf-8")

@@ -1,5 +1,6 @@
 """Routes about runs: the result, its matches and rows, the review, and downloads."""
 
+import re
 import shutil
 import tempfile
 import zipfile
@@ -169,9 +170,13 @@ class Reviews:
 
     def answers(self, opened: Opened) -> list[review.Answer]:
         """Return the answers of a run; those of the run that it was linked again from, where it has none of its own."""
-        earlier = self._desk.folder.own / _ANSWERS / opened.folder.name / "all"
-        own = (opened.folder / review.PAIRS).is_file()
-        return review.read(opened.folder if own or not earlier.is_dir() else earlier, opened.links)
+        earlier = self._desk.folder.own / _ANSWERS / opened.folder.name
+        given = [str(opened.options.get(option, "")) for option in ("known-pairs", "forbid")]
+        # Another run may have had this name before.
+        its = any(path and (self._desk.folder.root / path).parent == earlier for path in given)
+        if its and not (opened.folder / review.PAIRS).is_file() and (earlier / "all").is_dir():
+            return review.read(earlier / "all", opened.links)
+        return review.read(opened.folder, opened.links)
 
     def question(self, at: str) -> dict[str, Any]:
         """Return what the page of the review shows."""
@@ -294,7 +299,7 @@ def _again(desk: Desk, reviews: Reviews, at: str) -> int:
     answers = reviews.answers(opened)
     if not any(not one.held_out and (one.row_id or one.not_row_id) for one in answers):
         raise InputError("To link again, answer at least one question: same, not the same, or another row.")
-    base = opened.folder.name.rstrip("0123456789").removesuffix("-") or opened.folder.name
+    base = re.sub(r"-\d+$", "", opened.folder.name) or opened.folder.name
     name = desk.folder.free_name(base, {job.run for job in desk.jobs.all()})
     place = desk.folder.own / _ANSWERS / name
     (place / "all").mkdir(parents=True, exist_ok=True)

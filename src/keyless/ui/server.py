@@ -23,6 +23,9 @@ __all__ = ["open_page"]
 
 _HOST = "127.0.0.1"
 
+_PATIENCE = 3
+"""Seconds that answers under way may take when the page is closed."""
+
 
 def open_page(
     place: Path, *, run: Path | None, port: int, browser: bool, max_upload: int, say: Callable[[str], object]
@@ -56,9 +59,14 @@ def open_page(
         say(f"it sees {folder.root} and nothing else. Ctrl-C ends it.")
         if browser and _has_browser():
             threading.Thread(target=webbrowser.open, args=(guard.address,), daemon=True).start()
-        config = uvicorn.Config(guard, log_level="warning", access_log=False, lifespan="off", server_header=False)
+        config = uvicorn.Config(
+            guard, log_level="warning", access_log=False, lifespan="off", server_header=False,
+            timeout_graceful_shutdown=_PATIENCE,
+        )  # fmt: skip
         try:
-            uvicorn.Server(config).run(sockets=[listening])
+            # Ctrl-C is how the page is closed: no failure.
+            with contextlib.suppress(KeyboardInterrupt):
+                uvicorn.Server(config).run(sockets=[listening])
         finally:
             jobs.close()
 
