@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from keyless.answers.distributions import distribution, likeliest_partners
-from keyless.answers.explaining import explain_row, shown
+from keyless.answers.candidates import ranked
+from keyless.answers.distributions import distribution, link_of_rows
 from keyless.errors import InputError
+from keyless.report.details import TableRecords, pair_records
 from keyless.report.markup import one_line, shown_probability, steps
 from keyless.report.matches import match_columns
 from keyless.report.page import page_values
@@ -32,9 +33,6 @@ _OPEN = 3
 
 MOST_LINES = 500
 """Lines of the match table that are given out at a time."""
-
-MOST_CELLS = 60
-"""Columns of a row that are shown, those that say most first; tables can have thousands."""
 
 CANDIDATES = 5
 """Likeliest partners that are shown of a row."""
@@ -234,24 +232,20 @@ class Opened:
             row: number of the reference row.
             most: how many.
         """
-        link, at = self.links.found[name], [row]
-        one = replace(
-            link, permutation=link.permutation[at], probability=link.probability[at], margin=link.margin[at],
-            coupling=link.coupling[at], alone=link.alone[at] if len(link.alone) else link.alone,
-        )  # fmt: skip
-        partners, nobody = distribution(one)
-        _, places, chance = likeliest_partners(partners, most)
-        listed = [*zip(places.tolist(), chance.tolist(), strict=True), (-1, float(nobody[0]))]
-        listed.sort(key=lambda entry: -entry[1])
-        return [(place, probability) for place, probability in listed if place >= 0 or probability > 0][: most + 1]
+        partners, nobody = distribution(link_of_rows(self.links.found[name], [row]))
+        _, places, chance = ranked(partners, nobody, most)
+        listed = zip(places.tolist(), chance.tolist(), strict=True)
+        return [(place, probability) for place, probability in listed if probability > 0]
 
-    def alone(self, row: int) -> dict[str, Any]:
+    def alone(self, name: str, row: int) -> dict[str, Any]:
         """Return a reference row as `side_by_side` shows it, with nothing beside it."""
-        reference = self.links.tables[0]
-        return {"sides": [_side(reference, row, {})], "partner": -1, "largest": 1.0}
+        both = self.side_by_side(name, row, 0)
+        return both | {"partner": -1, "sides": both["sides"][:1]}
 
     def side_by_side(self, name: str, row: int, partner: int | None = None) -> dict[str, Any]:
         """Return a reference row and a row of a table beside each other, and what each column says of the pair.
+
+        Rows of other tables that are linked to the reference row stand between the two: they speak, too.
 
         Args:
             name: of the table.
@@ -259,30 +253,24 @@ class Opened:
             partner: number of the table's row; the match, or the likeliest candidate, unless given.
         """
         links = self.links
-        table = links.tables[links._number(name)]
+        link = links.found[name]
         if partner is None:
-            partner = int(links.found[name].permutation[row])
+            partner = int(link.permutation[row])
         if partner < 0:
             partner = next((place for place, _ in self.candidates(name, row) if place >= 0), 0)
-        if partner >= len(table.row_ids):
+        if partner >= link.coupling.shape[1]:
             raise InputError(f"row {partner}: {name} has none of that number.")
-        label = links.tables[0].row_ids[row]
-        pair = explain_row(links, label, table=name, partner=table.row_ids[partner]).pairs[name]
-        sides = []
-        pairs: list[tuple[Any, int]] = [(links.tables[0], row), (table, partner)]
-        for side, place in pairs:
-            own = pair.cells[pair.cells["table"] == side.name].to_dict("records")
-            sides.append(_side(side, place, {str(cell["column"]): cell for cell in own}))
-        largest = max((abs(cell["nats"] or 0.0) for side in sides for cell in side["cells"]), default=0.0)
-        elsewhere = pair.cells["contribution"][~pair.cells["table"].isin([links.reference, name])]
+        found, listed = pair_records(links, name, np.array([row]), np.array([partner]))
+        sides = [_side(one, links.tables[one.number].name) for one in listed if one.told.row_ids[0] is not None]
+        nats = [abs(cell["nats"] or 0.0) for side in sides for cell in side["cells"]]
+        probability = float(distribution(link_of_rows(link, [row]))[0][0, partner])
         return {
             "sides": sides,
-            "elsewhere": f"{elsewhere.sum():+.1f}" if len(elsewhere) else "",
             "partner": partner,
-            "matched": pair.matched,
-            "probability": shown_probability(steps(pair.probability)),
-            "nats": f"{pair.log_ratio:+.1f}",
-            "largest": largest or 1.0,
+            "matched": partner == link.permutation[row],
+            "probability": shown_probability(steps(probability)),
+            "nats": f"{found.log_ratio[0]:+.1f}",
+            "largest": max(nats, default=0.0) or 1.0,
         }
 
     def other_rows(self, name: str, row: int) -> list[dict[str, Any]]:
@@ -298,38 +286,16 @@ class Opened:
         ]
 
 
-def _side(table: Any, row: int, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row as the page shows it: the columns that say most, in the order of the table."""
-    listed = [_cell(column, value, said.get(column)) for column, value in _record(table, row)]
-    order = sorted(range(len(listed)), key=lambda k: (-abs(listed[k]["nats"] or 0.0), k))
-    kept = set(order[:MOST_CELLS])
-    return {
-        "table": one_line(table.name, 40),
-        "id": one_line(table.row_ids[row]),
-        "cells": [cell for k, cell in enumerate(listed) if k in kept],
-        "more": max(0, len(listed) - MOST_CELLS),
-    }
-
-
-def _record(table: Any, row: int) -> list[tuple[str, str]]:
-    """Return all columns of a row and its entries as they are shown, also those that are not used for linking."""
-    rows = np.array([row])
-    given = table.entries(np.zeros((1, len(table.columns))), rows)
-    seen = [bool(known[0]) for known in table.observed(rows)]
-    entries = (next(iter(e.to_list() if hasattr(e, "to_list") else list(e))) for e in given.values())
-    return [
-        (use.name, one_line(shown(entry)) if known else "missing")
-        for use, entry, known in zip(table.uses, entries, seen, strict=True)
+def _side(records: TableRecords, table: str) -> dict[str, Any]:
+    """Return a row as the page shows it: what names it and is not used, then the columns that say most."""
+    record, names = records.record(0), records.names
+    unused = [{"column": one_line(names[k]), "value": value, "predicted": "", "nats": None} for k, value in record["unused"]]
+    used = [
+        {"column": one_line(names[k]), "value": value, "predicted": guess, "nats": nats}
+        for k, nats, value, guess in record["cells"]
     ]
-
-
-def _cell(column: str, value: str, said: dict[Any, Any] | None) -> dict[str, Any]:
-    cell: dict[str, Any] = {"column": one_line(column), "value": value, "predicted": "", "nats": None}
-    if said is not None:
-        error = said["standard_error"]
-        cell["predicted"] = one_line(shown(said["predicted"])) + ("" if np.isnan(error) else f" ± {error:.3g}")
-        cell["nats"] = float(said["contribution"])
-    return cell
+    more, rest = record["others"]
+    return {"table": one_line(table, 40), "id": record["id"], "cells": [*unused, *used], "more": more, "rest": rest}
 
 
 class Shelf:

@@ -202,7 +202,8 @@ class Reviews:
             if left:
                 asked = left[0]
                 compared = asked.shown >= 0
-                pair = opened.side_by_side(asked.table, asked.row, asked.shown) if compared else opened.alone(asked.row)
+                look = (asked.table, asked.row)
+                pair = opened.side_by_side(*look, asked.shown) if compared else opened.alone(*look)
                 values |= {
                     "asked": asked,
                     "pair": pair,
