@@ -1,5 +1,4 @@
-"""How far the work is, on stderr and in a file, and the answer to Ctrl-C: once to stop soon with the best so far, twice
-to quit."""
+"""How far the work is, on stderr and in a file. Ctrl-C once: stop soon with the best so far; twice: quit."""
 
 from __future__ import annotations
 

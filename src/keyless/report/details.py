@@ -120,9 +120,7 @@ def _of_table(links: Links, name: str, rows: IntArray) -> list[dict[str, Any]]:
     ]
 
 
-def pair_records(
-    links: Links, name: str, rows: IntArray, partners: IntArray
-) -> tuple[Pieces, list[TableRecords]]:
+def pair_records(links: Links, name: str, rows: IntArray, partners: IntArray) -> tuple[Pieces, list[TableRecords]]:
     """Return the numbers behind pairs of rows, and their records in each table, the one that is linked last.
 
     Args:
@@ -133,9 +131,7 @@ def pair_records(
     """
     found = pieces(links, name, rows, partners)
     told = records(links, found)
-    return found, [
-        TableRecords(links, number, told[links.tables[number].name], found) for number in found.sides.order
-    ]
+    return found, [TableRecords(links, number, told[links.tables[number].name], found) for number in found.sides.order]
 
 
 def _candidates(labels: Any, partners: IntArray, likely: Any, *, answer: int, own: Any) -> list[list[Any]]:

@@ -289,7 +289,9 @@ class Opened:
 def _side(records: TableRecords, table: str) -> dict[str, Any]:
     """Return a row as the page shows it: what names it and is not used, then the columns that say most."""
     record, names = records.record(0), records.names
-    unused = [{"column": one_line(names[k]), "value": value, "predicted": "", "nats": None} for k, value in record["unused"]]
+    unused = [
+        {"column": one_line(names[k]), "value": value, "predicted": "", "nats": None} for k, value in record["unused"]
+    ]
     used = [
         {"column": one_line(names[k]), "value": value, "predicted": guess, "nats": nats}
         for k, nats, value, guess in record["cells"]
