@@ -688,6 +688,16 @@ def test_files_of_many_kinds_can_be_dropped(page, tmp_path, ending):
 # The command.
 
 
+def test_the_command_says_which_extra_is_missing(monkeypatch, capsys):
+    from keyless.cli import main
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as left:
+        main(["ui", "--no-browser"])
+    assert left.value.code == 2
+    assert 'pip install "keyless[ui]"' in capsys.readouterr().err
+
+
 def started(folder, *more):
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     child = subprocess.Popen(
