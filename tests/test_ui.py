@@ -166,6 +166,21 @@ def test_links_and_hidden_folders_are_not_listed(page):
     assert page.folder.runs() == ["run"]
 
 
+def test_names_that_are_no_text_and_many_files_do_not_hide_runs(tmp_path, start):
+    (tmp_path / "run").symlink_to(start / "run")  # a link, which is passed over
+    shutil.copytree(start / "run", tmp_path / "zz" / "run")
+    for number in range(600):
+        (tmp_path / f"{number:03d}.csv").write_text("x\n1\n")
+    with contextlib.suppress(OSError):  # some file systems refuse it
+        (tmp_path / os.fsdecode(b"\xff.csv")).write_text("x\n1\n")
+    page = Page(tmp_path)
+    assert page.folder.runs() == ["zz/run"]
+    assert [one.path for one in page.folder.files()] == [f"{number:03d}.csv" for number in range(500)]
+    assert page.client.get("/").status_code == 200
+    assert page.client.get("/run", params={"at": "zz/run"}).status_code == 200
+    page.close()
+
+
 def test_a_run_whose_files_are_links_is_refused(start, page):
     trap = start / "trap"
     trap.mkdir()
@@ -691,7 +706,7 @@ def test_files_of_many_kinds_can_be_dropped(page, tmp_path, ending):
 def test_the_command_says_which_extra_is_missing(monkeypatch, capsys):
     from keyless.cli import main
 
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(SystemExit) as left:
         main(["ui", "--no-browser"])
     assert left.value.code == 2

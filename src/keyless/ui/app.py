@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode
 
@@ -39,6 +40,7 @@ class Desk:
         shelf: the runs that are open.
         rounds: the questions of each run's round, by the run's path.
         address: gives the address that lets another browser in.
+        naming: held while a new run is named and asked for, so that no two get the same name.
     """
 
     folder: Folder
@@ -46,6 +48,11 @@ class Desk:
     shelf: Shelf = field(default_factory=Shelf)
     rounds: dict[str, list[Asked]] = field(default_factory=dict)
     address: Callable[[], str] = str
+    naming: Any = field(default_factory=Lock)
+
+    def free_name(self, wanted: str) -> str:
+        """Return a name for a new run that no run and no job has."""
+        return self.folder.free_name(wanted, {job.run for job in self.jobs.all()})
 
     def run(self, at: str) -> Opened:
         """Return a run by its path from the start folder."""

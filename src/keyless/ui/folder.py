@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -24,8 +25,8 @@ OWN = ".keyless-ui"
 MOST_UPLOADS = 100
 """Uploaded files that are kept; the page can remove them."""
 
-_MOST_LISTED, _DEEPEST = 500, 3
-"""Files that the page lists, and how many folders below the start folder it looks."""
+_MOST_LISTED, _MOST_SEEN, _DEEPEST = 500, 20_000, 3
+"""Files that the page lists, files that it looks at, and how many folders below the start folder it looks."""
 
 _PLAIN = (".csv", ".tsv", ".tab", ".txt")
 _PACKED = tuple(f"{plain}{packed}" for plain in _PLAIN for packed in (".gz", ".bz2", ".xz", ".zst"))
@@ -129,7 +130,8 @@ class Folder:
 
     def files(self) -> list[TableFile]:
         """Return the table files of the start folder, then those that were uploaded."""
-        found = [self._file(path) for path in self._walk() if path.name.lower().endswith(ENDINGS)]
+        tables = (path for path in self._walk() if path.name.lower().endswith(ENDINGS))
+        found = [self._file(path) for path in islice(tables, _MOST_LISTED)]
         uploads = sorted(path for path in self._uploads.glob("*/*") if path.is_file() and not path.is_symlink())
         return [*found, *(self._file(path, uploaded=True) for path in uploads)]
 
@@ -154,14 +156,14 @@ class Folder:
                 yield place / "run.json"
                 continue
             deep = len(place.relative_to(self.root).parts) >= _DEEPEST
-            folders[:] = [] if deep else sorted(n for n in folders if not n.startswith(".") and not _unfinished(n))
+            folders[:] = [] if deep else sorted(filter(_is_plain, folders))
             for name in sorted(files):
                 path = place / name
-                if not name.startswith(".") and path.is_file() and not path.is_symlink():
+                if not name.startswith(".") and _is_text(name) and path.is_file() and not path.is_symlink():
                     yield path
-                    count += 1
-                    if count >= _MOST_LISTED:
-                        return
+                count += 1
+                if count >= _MOST_SEEN:
+                    return
 
     def free_name(self, wanted: str, taken: set[str]) -> str:
         """Return a name for a new run in the start folder: what is wanted, made safe, with a number where it is taken.
@@ -251,5 +253,15 @@ class Upload:
             )
 
 
-def _unfinished(name: str) -> bool:
-    return name.endswith(".unfinished")
+def _is_plain(name: str) -> bool:
+    """Tell whether a folder is looked into: not hidden, not one that a run works in, and with a name that is text."""
+    return not name.startswith(".") and not name.endswith(".unfinished") and _is_text(name)
+
+
+def _is_text(name: str) -> bool:
+    """Tell whether a name can be shown: the command line refuses others, too."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

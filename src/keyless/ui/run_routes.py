@@ -301,12 +301,13 @@ def _again(desk: Desk, reviews: Reviews, at: str) -> int:
     if not any(not one.held_out and (one.row_id or one.not_row_id) for one in answers):
         raise InputError("To link again, answer at least one question: same, not the same, or another row.")
     base = re.sub(r"-\d+$", "", opened.folder.name) or opened.folder.name
-    name = desk.folder.free_name(base, {job.run for job in desk.jobs.all()})
-    place = desk.folder.own / _ANSWERS / name
-    (place / "all").mkdir(parents=True, exist_ok=True)
-    words = again_words(desk.folder, opened.options, place)
-    review.write(place / "all", answers)
-    for option, file in zip(("known-pairs", "forbid"), review.known_files(place, answers), strict=True):
-        if file is not None:
-            words.append(f"--{option}={desk.folder.relative(file)}")
-    return desk.jobs.add(name, words).number
+    with desk.naming:
+        name = desk.free_name(base)
+        place = desk.folder.own / _ANSWERS / name
+        (place / "all").mkdir(parents=True, exist_ok=True)
+        words = again_words(desk.folder, opened.options, place)
+        review.write(place / "all", answers)
+        for option, file in zip(("known-pairs", "forbid"), review.known_files(place, answers), strict=True):
+            if file is not None:
+                words.append(f"--{option}={desk.folder.relative(file)}")
+        return desk.jobs.add(name, words).number

@@ -91,8 +91,8 @@ def routes(desk: Desk) -> "APIRouter":
     async def link(request: Request) -> RedirectResponse:
         form = await form_of(request)
         words = form_words(desk.folder, form)
-        taken = {job.run for job in desk.jobs.all()}
-        job = desk.jobs.add(desk.folder.free_name(form.get("name", [""])[0], taken), words)
+        with desk.naming:
+            job = desk.jobs.add(desk.free_name(form.get("name", [""])[0]), words)
         return RedirectResponse(f"/job/{job.number}", 303)
 
     @router.get("/jobs")
