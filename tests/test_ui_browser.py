@@ -205,8 +205,14 @@ def looked_at(clinic_lab_and_watch, tmp_path_factory):
     server.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize(
+    ("scheme", "viewport"),
+    [
+        pytest.param("light", DESKTOP, id="desktop"),
+        pytest.param("dark", DESKTOP, id="dark", marks=pytest.mark.slow),
+        pytest.param("light", PHONE, id="phone", marks=pytest.mark.slow),
+    ],
+)
 def test_axe_finds_nothing(chromium, looked_at, scheme, viewport):
     """All rules of axe-core on every page, with everything unfolded."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[browser]'")
