@@ -34,10 +34,7 @@ def main() -> None:
     else:
         tables, _ = keyless.datasets.load_shuffled_tumours(observed=0.97, random_state=0)
         links = keyless.link(tables, random_state=0)
-    names = (os.environ.get("KEYLESS_CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
-    program = next((found for name in names if name and (found := shutil.which(name))), None)
-    if program is None:
-        sys.exit("Chromium is not installed: name it in KEYLESS_CHROMIUM, or put it on the path")
+    program = chromium()
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as running:
         page = Path(folder) / "report.html"
@@ -46,6 +43,15 @@ def main() -> None:
         for name in VIEWS:
             take(browser, page, name)
         browser.close()
+
+
+def chromium() -> str:
+    """Return the program of the browser."""
+    names = (os.environ.get("KEYLESS_CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
+    program = next((found for name in names if name and (found := shutil.which(name))), None)
+    if program is None:
+        sys.exit("Chromium is not installed: name it in KEYLESS_CHROMIUM, or put it on the path")
+    return program
 
 
 def take(browser: Browser, page: Path, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,23 @@ def data_home() -> Path:
     if not Path(folder).is_dir():
         pytest.skip(f"needs public data: KEYLESS_DATA_HOME={folder} is not a folder")
     return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A headless Chromium: the one that `KEYLESS_CHROMIUM` names, or one on the path."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="Playwright is not installed: pip install '.[browser]'"
+    )
+    names = (os.environ.get("KEYLESS_CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
+    program = next((found for name in names if name and (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("Chromium is not installed: name it in KEYLESS_CHROMIUM, or put it on the path")
+    with playwright.sync_playwright() as running:
+        # Without its sandbox, which containers do not allow; only our own pages are opened.
+        browser = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,7 @@ Needs `pip install ".[browser]"` and a Chromium that is installed: `KEYLESS_CHRO
 `chromium-browser` or `google-chrome` is taken from the path.
 """
 
-import os
 import re
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -25,19 +23,6 @@ pytestmark = pytest.mark.browser
 PHONE = {"width": 375, "height": 780}
 TABLET = {"width": 760, "height": 1000}
 DESKTOP = {"width": 1100, "height": 900}
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    names = (os.environ.get("KEYLESS_CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
-    program = next((found for name in names if name and (found := shutil.which(name))), None)
-    if program is None:
-        pytest.skip("Chromium is not installed: name it in KEYLESS_CHROMIUM, or put it on the path")
-    with playwright.sync_playwright() as running:
-        # Without its sandbox, which containers do not allow; only our own pages are opened.
-        browser = running.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 class Opened:

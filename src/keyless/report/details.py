@@ -20,7 +20,7 @@ from keyless.links import Links
 from keyless.report.markup import one_line, packed, steps
 from keyless.tables import Table
 
-__all__ = ["MOST_PAIRS", "Details", "details"]
+__all__ = ["MOST_PAIRS", "Details", "TableRecords", "details", "pair_records"]
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -105,10 +105,7 @@ def _of_table(links: Links, name: str, rows: IntArray) -> list[dict[str, Any]]:
     likeliest[lines[named]] = partners[named]
     matched = link.permutation >= 0
     explained = np.where(matched, link.permutation, likeliest)
-    found = pieces(links, name, rows, explained)
-    told = records(links, found)
-    # The tables in the order of the result, the one that is linked last.
-    listed = [_Table(links, number, told[links.tables[number].name], found) for number in found.sides.order]
+    found, listed = pair_records(links, name, rows, explained)
     return [
         {
             "matched": bool(matched[i]),
@@ -121,6 +118,20 @@ def _of_table(links: Links, name: str, rows: IntArray) -> list[dict[str, Any]]:
         }
         for i in range(len(rows))
     ]
+
+
+def pair_records(links: Links, name: str, rows: IntArray, partners: IntArray) -> tuple[Pieces, list[TableRecords]]:
+    """Return the numbers behind pairs of rows, and their records in each table, the one that is linked last.
+
+    Args:
+        links: the result.
+        name: the table whose rows are paired.
+        rows: numbers of reference rows.
+        partners: numbers of rows of the table, one for each.
+    """
+    found = pieces(links, name, rows, partners)
+    told = records(links, found)
+    return found, [TableRecords(links, number, told[links.tables[number].name], found) for number in found.sides.order]
 
 
 def _candidates(labels: Any, partners: IntArray, likely: Any, *, answer: int, own: Any) -> list[list[Any]]:
@@ -138,8 +149,13 @@ def _candidates(labels: Any, partners: IntArray, likely: Any, *, answer: int, ow
     ]
 
 
-class _Table:
-    """The rows of one table that belong to pairs, and what each of its columns says."""
+class TableRecords:
+    """The rows of one table that belong to pairs, and what each of its columns says.
+
+    Attributes:
+        names: of the columns, by the numbers that `record` has for them.
+        told: the entries.
+    """
 
     def __init__(self, links: Links, number: int, told: Records, found: Pieces) -> None:
         table = links.tables[number]

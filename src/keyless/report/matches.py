@@ -13,7 +13,7 @@ from keyless.pairs.posterior import pair_places
 from keyless.report.details import Details, details
 from keyless.report.markup import label, one_line, packed, shown_probability, steps
 
-__all__ = ["Line", "MatchTable", "match_table", "second_best"]
+__all__ = ["Line", "MatchTable", "match_columns", "match_table", "second_best"]
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
@@ -117,7 +117,7 @@ def match_table(links: Links, *, surest_first: bool = False) -> MatchTable:
         links: the result.
         surest_first: whether the surest match comes first, not the least sure one.
     """
-    columns = _columns(links)
+    columns = match_columns(links)
     total = kept = len(columns["probability"])
     doubt = np.argsort(columns["probability"], kind="stable")
     chosen = np.arange(total)
@@ -135,7 +135,12 @@ def match_table(links: Links, *, surest_first: bool = False) -> MatchTable:
     return MatchTable(store, _first(links, columns, lines[:PAGE]), kept, total, found)
 
 
-def _columns(links: Links) -> dict[str, Any]:
+def match_columns(links: Links) -> dict[str, Any]:
+    """Return the columns of the match table: numbers of table, row, match and second best, and how sure they are.
+
+    Args:
+        links: the result.
+    """
     parts: dict[str, list[Any]] = {
         key: [] for key in ("table", "row", "match", "probability", "margin", "other", "likely")
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable, Iterable
 from importlib.resources import files
 from itertools import count
 
@@ -14,10 +15,10 @@ from keyless.audit import Audit
 from keyless.links import Links
 from keyless.report.audited import audit_section, audit_steps
 from keyless.report.markup import environment, one_line
-from keyless.report.sections import SECTIONS, Writer, lost_columns
+from keyless.report.sections import SECTIONS, Values, Writer, lost_columns
 from keyless.report.words import SIGNS, count_rows, finding, meaning, next_steps, state, tiles
 
-__all__ = ["render"]
+__all__ = ["page_file", "page_values", "render"]
 
 FEW_LOST = 5
 """Columns left out that the head of the page names."""
@@ -42,49 +43,69 @@ def render(
         command: the command line that repeats the run; None: the page shows a call from Python.
         audit: who could be singled out before a release, as its first section; None leaves it out.
     """
-    parts = files("keyless.report")
-    style, script = (parts.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style, script = (page_file(name) for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     writer = Writer(links, redact=redact, numbers=count(1), command=command)
-    sections = [
-        {"anchor": anchor, "short": short, "heading": heading} | make(writer)
-        for anchor, short, heading, make in SECTIONS
-    ]
+    values = page_values(writer, SECTIONS)
     if audit is not None:
         about = {"anchor": "audit", "short": "Audit", "heading": "Who could be singled out?"}
-        sections.insert(0, about | audit_section(links, audit))
-    now, counts, lost = state(links.evidence), count_rows(links), lost_columns(writer)
-    sign, verdict = SIGNS[now]
-    names = [table.name for table in links.tables]
-    states = {name: state(link.evidence) for name, link in links.found.items()}
+        values["sections"].insert(0, about | audit_section(links, audit))
+        values["steps"] = audit_steps(audit)
     return (
         environment()
         .get_template("page.html")
         .render(
+            values,
             # Nothing is fetched, and no script runs but this one.
             policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
             "form-action 'none'",
             style=Markup(style),
             script=Markup(script),
-            title=one_line(f"{verdict}: {', '.join(names)}"),
             redact=redact,
-            kind=links.evidence.verdict,
-            sign=sign,
-            verdict=verdict,
-            finding=finding(links),
-            # Where tables differ, the advice is about those with the weakest link.
-            about=[name for name, one in states.items() if one == now] if len(set(states.values())) > 1 else [],
-            meaning=meaning(links),
-            tiles=tiles(links, counts),
-            steps=next_steps(links, counts, command=None if redact else command)
-            if audit is None
-            else audit_steps(audit),
-            lost=lost[:FEW_LOST],
-            more_lost=max(0, len(lost) - FEW_LOST),
-            lost_count=len(lost),
-            sections=sections,
-            tables=[(table.name, *table.block.shape) for table in links.tables],
             made=made,
             version=keyless.__version__,
         )
     )
+
+
+def page_file(name: str) -> str:
+    """Return the style or the script of the page.
+
+    Args:
+        name: of the file.
+    """
+    return files("keyless.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def page_values(writer: Writer, sections: Iterable[tuple[str, str, str, Callable[[Writer], Values]]]) -> Values:
+    """Return the values of the templates: of what was found (`findings.html`), and of some sections.
+
+    Args:
+        writer: of the page.
+        sections: some of `SECTIONS`.
+    """
+    links = writer.links
+    made = [
+        {"anchor": anchor, "short": short, "heading": heading} | make(writer)
+        for anchor, short, heading, make in sections
+    ]
+    now, counts, lost = state(links.evidence), count_rows(links), lost_columns(writer)
+    sign, verdict = SIGNS[now]
+    states = {name: state(link.evidence) for name, link in links.found.items()}
+    return {
+        "title": one_line(f"{verdict}: {', '.join(table.name for table in links.tables)}"),
+        "kind": links.evidence.verdict,
+        "sign": sign,
+        "verdict": verdict,
+        "finding": finding(links),
+        # Where tables differ, the advice is about those with the weakest link.
+        "about": [name for name, one in states.items() if one == now] if len(set(states.values())) > 1 else [],
+        "meaning": meaning(links),
+        "tiles": tiles(links, counts),
+        "steps": next_steps(links, counts, command=None if writer.redact else writer.command),
+        "lost": lost[:FEW_LOST],
+        "more_lost": max(0, len(lost) - FEW_LOST),
+        "lost_count": len(lost),
+        "sections": made,
+        "tables": [(table.name, *table.block.shape) for table in links.tables],
+    }

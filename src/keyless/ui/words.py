@@ -1,0 +1,105 @@
+"""What the page says of the work: stages, times and sizes in words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keyless.ui.jobs import Job
+
+__all__ = ["STATES", "clock", "job_view", "size"]
+
+_STAGES = {
+    "reading": "Reading the tables",
+    "tables": "Learning how the columns of each table go together",
+    "starts": "Trying ways in which the tables may fit together",
+    "search": "Trying ways in which the tables may fit together",
+    "landmarks": "Trying ways in which the tables may fit together, by few rows",
+    "joins": "Joining the tables in the best way so far",
+    "refine": "Making the best way better",
+    "candidates": "Listing the likely partners of each row",
+    "chance": "Finding out what chance reaches",
+    "calibration": "Finding out how sure each match is",
+    "matched": "Matching the rows",
+    "last steps": "Last steps",
+}
+"""Stages of the search, as the library calls them, in words."""
+
+_SCORED = ("starts", "search", "joins", "refine", "calibration", "matched")
+"""Stages whose objective says how well the best way so far fits, in nats a row."""
+
+STATES = {
+    "waiting": "Waiting",
+    "running": "Running",
+    "done": "Done",
+    "stopped": "Stopped",
+    "failed": "Failed",
+    "cut off": "Cut off",
+}
+
+
+def clock(seconds: float) -> str:
+    """Return a time in words.
+
+    Example:
+        >>> [clock(seconds) for seconds in (3.2, 75, 4000)]
+        ['3 s', '1 min 15 s', '1 h 6 min']
+    """
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole // 60 % 60} min"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in words.
+
+    Example:
+        >>> [size(count) for count in (12, 34_567, 5_600_000)]
+        ['12 bytes', '35 kB', '5.6 MB']
+    """
+    if count < 1000:
+        return f"{count} bytes"
+    return f"{count / 1000:.0f} kB" if count < 1_000_000 else f"{count / 1e6:,.1f} MB"
+
+
+def job_view(job: Job, progress: Mapping[str, Any], *, ahead: int) -> dict[str, Any]:
+    """Return how far a job is, as the page shows it.
+
+    Args:
+        job: the job.
+        progress: what the work told last.
+        ahead: how many jobs come before it.
+    """
+    stages: Sequence[Mapping[str, Any]] = progress.get("stages", ())
+    until = job.ended or time.time()
+    # What the work told last is some time ago: the clock of the stage at work goes on.
+    since = max(0.0, until - job.started - float(progress.get("seconds", 0.0))) if job.started else 0.0
+    lines = []
+    for number, stage in enumerate(stages):
+        current = number == len(stages) - 1 and job.state == "running"
+        left = None if stage.get("left") is None else stage["left"] - since
+        lines.append(
+            {
+                "name": _STAGES.get(str(stage["name"]), str(stage["name"])),
+                "current": current,
+                "step": stage["step"],
+                "total": stage["total"],
+                "seconds": clock(float(stage["seconds"])),
+                "left": f"about {clock(left)} left" if current and left is not None and left >= 1 else "",
+            }
+        )
+    scored = [one["objective"] for one in stages if one["name"] in _SCORED and one["objective"] is not None]
+    return {
+        "number": job.number,
+        "state": job.state,
+        "title": STATES[job.state],
+        "run": job.run,
+        "message": job.message,
+        "ahead": ahead,
+        "seconds": clock(until - job.started) if job.started else "",
+        "best": f"{scored[-1]:.1f}" if scored else "",
+        "stages": lines,
+        "can_go_on": job.can_go_on,
+    }
