@@ -49,6 +49,9 @@ Doubt = Literal["none", "rows", "repeats", "map"]
 _MIRRORED = 0.85
 """A mirror image that is this good makes a link uncertain. Right links seen so far stay below 0.7."""
 
+_NO_BETTER = 0.2
+"""Nats above chance below which a link is no better than chance, however well partners stand out."""
+
 _CHANCE = 0.7
 """Part of the nats above chance that are asked for, below which a link that is not found again is no better than one of
 strangers."""
@@ -64,6 +67,12 @@ _HARDLY_AGAIN = 0.3
 
 _STANDS_OUT = 0.85
 """Part of what is needed to tell all rows apart that few rows must show."""
+
+_STANDS_OUT_FULLY = 0.9
+"""Part of what is needed to tell all rows apart, from which a link above chance is believed though not clear of it.
+
+Half of the rows tell chance, and of 60 rows chance finds nearly as much as there is. Links of strangers of 120 rows and
+more were seen to reach 0.76 of it (benchmarks/bench_verdict.py, other seeds than it reports)."""
 
 _FEWEST_ROWS = 12
 """Matched rows below which numbers alone tell nothing: the best of few matchings looks right by chance."""
@@ -179,12 +188,14 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
     # A comparison that was clear by itself did not ask whether the pairs are found again.
     again = float(np.mean([float(one.excess > 0) if one.again is None else one.again for one in link.crossings]))
     if first.halved:
+        fully = evidence.excess > _NO_BETTER and evidence.score > _STANDS_OUT_FULLY * evidence.needed
         chance = evidence.excess < 0 or (evidence.excess < _CHANCE * first.clear and again < _HARDLY_AGAIN)
+        chance &= not fully
     else:
-        chance = evidence.excess < first.clear or rows.size < _FEWEST_ROWS
+        fully, chance = False, evidence.excess < first.clear or rows.size < _FEWEST_ROWS
     if chance or not rows.size:
         return replace(evidence, verdict="unlinkable", belief=0.0)
-    clear = evidence.excess > first.clear and again >= _HARDLY_AGAIN
+    clear = fully or (evidence.excess > first.clear and again >= _HARDLY_AGAIN)
     if not first.halved:
         # Shuffled factors are too easy a rival: partners must stand out almost fully, and not among a few rows.
         clear &= evidence.score > _STANDS_OUT * evidence.needed
