@@ -87,8 +87,13 @@ def test_relabelling_relabels_the_matches_and_changes_no_verdict(linked, rng):
 
 
 def test_the_verdict_asks_for_all_of_it(halved):
-    link, _ = halved
-    own = link.crossings[0].same
+    whole, _ = halved
+    own = whole.crossings[0].same
+    # Where partners stand out fully, being above chance is enough; at chance nothing is.
+    assert judged(replace(whole, crossings=(Crossing(own, own - 0.3, 0.1),))).verdict == "linked"
+    assert judged(replace(whole, crossings=(Crossing(own, own - 0.1, 0.1),))).verdict == "unlinkable"
+    matching = replace(whole.form.matching, identification=0.8 * np.log(160))
+    link = replace(whole, form=replace(whole.form, matching=matching))
     assert judged(replace(link, crossings=(Crossing(own, own - 0.3, 0.1),))).verdict == "unlinkable"
     assert judged(replace(link, crossings=(Crossing(own, own - 0.3, 0.6),))).verdict == "uncertain"
     assert judged(replace(link, crossings=(Crossing(own, own - 0.9, 0.1),))).verdict == "uncertain"
