@@ -1,0 +1,153 @@
+"""What a run begins with: the tables on their scales, what the caller knows of rows, and the seed of all stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from keyless.engine import Side
+from keyless.engine.side import MAX_RANK
+from keyless.errors import InputError
+from keyless.knowledge import read_constraints, shared_pairs, start_couplings
+from keyless.landmarks import LargeTable
+from keyless.model.scales import Scale, scale_table
+from keyless.options import Options
+from keyless.pairs.limits import Limits
+from keyless.search_options import ScaleName
+from keyless.tables import Table, with_missingness
+
+__all__ = ["Prepared", "rows_of"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Prepared:
+    """Tables that are ready to be searched.
+
+    Args:
+        options: the options.
+        tables: the tables as read, the reference first.
+        large: whether they have too many rows to look at all pairs.
+    """
+
+    def __init__(self, options: Options, tables: Sequence[Table], *, large: bool) -> None:
+        self.options, self.given, self.large = options, tuple(tables), large
+        # Rows of the reference are matched each for itself where it is the table that repeats entities.
+        self.shares = options.repeats == tables[0].name
+        # The generator is made once, here; every stage gets its seed.
+        given = options.random_state
+        if isinstance(given, np.random.Generator):
+            given = int(given.integers(2**31))
+        self.random_state = None if given is None else _whole(given)
+        self.seed = 0 if given is None else int(np.random.default_rng(self.random_state).integers(2**31))
+        self.tables = [with_missingness(table) for table in tables] if options.missingness else list(tables)
+        self.constraints = read_constraints(
+            tables, known_pairs=options.known_pairs, forbid=options.forbid, within=options.within, shares=self.shares
+        )
+        self.limits = None if self.constraints.trivial else self.constraints
+        self.kinds = _kinds_of_scales(options.scales, self.tables)
+
+    @cached_property
+    def couplings(self) -> dict[tuple[int, int], list[tuple[str, FloatArray]]]:
+        """First couplings, from what is known of rows and from columns that tables share; none of many rows."""
+        return {} if self.large else start_couplings(self.given, self.constraints, self.options.shared)
+
+    @cached_property
+    def shared(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """Columns that two tables have in common, by the numbers of the tables."""
+        return shared_pairs(self.given, self.options.shared)
+
+    @cached_property
+    def limits_of_tables(self) -> list[Limits]:
+        """Which rows of the reference and of each other table may be matched."""
+        sizes = rows_of(self.tables)
+        found = [Limits.of_tables(self.limits, number, sizes) for number in range(1, len(sizes))]
+        return [replace(limits, shares=self.shares) for limits in found]
+
+    @cached_property
+    def scored(self) -> list[tuple[FloatArray, tuple[Scale, ...]]]:
+        """Every table on its scales, and the scales."""
+        return [
+            scale_table(t.block.values, t.block.mask, kind=kind)
+            for t, kind in zip(self.tables, self.kinds, strict=True)
+        ]
+
+    @property
+    def scores(self) -> list[tuple[FloatArray, FloatArray]]:
+        """Standard scores and masks."""
+        return [(scores, t.block.mask) for (scores, _), t in zip(self.scored, self.tables, strict=True)]
+
+    @cached_property
+    def large_tables(self) -> list[LargeTable]:
+        """The tables, their scales chosen by a sample of rows and nothing copied."""
+        rng = np.random.default_rng([self.seed, 3])
+        return [
+            LargeTable.scaled(
+                t.block.values,
+                t.block.mask,
+                kinds=[kind] * t.block.shape[1] if isinstance(kind, str) else kind,
+                rng=rng,
+            )
+            for t, kind in zip(self.tables, self.kinds, strict=True)
+        ]
+
+    @property
+    def scales(self) -> tuple[tuple[Scale, ...], ...]:
+        """Per table, the scale of each column, chosen by all rows."""
+        return tuple(scales for _, scales in self.scored)
+
+    def sides(self, number: int) -> tuple[Side, Side]:
+        """Return the reference and another table as the engine sees them, columns that both have first."""
+        shared = self.shared.get((0, number), [])
+        return self.side(0, [left for left, _ in shared]), self.side(number, [right for _, right in shared])
+
+    def side(self, number: int, leading: Sequence[int]) -> Side:
+        """Return one table as the engine sees it."""
+        table = self.tables[number]
+        values, mask, kind = table.block.values, table.block.mask, self.options.scales
+        if isinstance(kind, Mapping):
+            # Columns whose scales are given are put on them beforehand.
+            (values, mask), kind = self.scores[number], "identity"
+        rank = MAX_RANK if self.options.rank is None else self.options.rank
+        return Side(values, mask, scales=kind, max_rank=rank, leading=leading, name=table.name)
+
+    def limits_with(self, number: int) -> Limits:
+        """Return which rows of the reference and of a table may be matched.
+
+        The search matches a row once at the most. Where rows share partners, a known pair must not keep the partner
+        from others: it is a place to start from, and counts in the answer.
+        """
+        limits = self.limits_of_tables[number - 1]
+        return replace(limits, known=limits.known[:0]) if self.shares else limits
+
+
+def rows_of(tables: Sequence[Table]) -> list[int]:
+    """Return how many rows each table has."""
+    return [table.block.shape[0] for table in tables]
+
+
+def _kinds_of_scales(
+    scales: ScaleName | Mapping[str, ScaleName], tables: Sequence[Table]
+) -> list[ScaleName | list[ScaleName]]:
+    """Return per table the kind of scale of all its columns, or of each."""
+    if not isinstance(scales, Mapping):
+        return [scales for _ in tables]
+    known = {name for table in tables for column in table.columns for name in (column, f"{table.name}:{column}")}
+    for name in scales:
+        if name not in known:
+            raise InputError(f"scales: must name columns that are used as numbers; found {name!r}.")
+    return [
+        [scales.get(f"{table.name}:{column}", scales.get(column, "auto")) for column in table.columns]
+        for table in tables
+    ]
+
+
+def _whole(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"random_state: must be None, a whole number from 0 or a numpy Generator; found {seed!r}.")
+    return int(seed)
