@@ -8,6 +8,7 @@ import keyless
 from keyless.datasets import make_shuffled_tables
 from keyless.engine import best_rivals, repeated_side, shared_partners
 from keyless.pairs.limits import Limits
+from keyless.report import render
 
 
 def repeated(times, *, rows=160, noise=0.15, seed=0):
@@ -24,12 +25,13 @@ def test_without_being_told_such_tables_are_not_linked_in_silence():
     tables, _ = repeated(3)
     links = keyless.link(tables, random_state=0)
     assert (links.evidence.verdict, links.evidence.doubt, links.repeated) == ("uncertain", "repeats", "visits")
+    assert "repeats=&#39;visits&#39;" in render(links)
     turned = keyless.link(tables, reference="people", random_state=0)
     assert (turned.evidence.doubt, turned.repeated) == ("repeats", "visits")
 
 
 @pytest.mark.parametrize("options", [{"repeats": "visits"}, {"repeats": "auto", "reference": "people"}])
-def test_every_row_gets_its_own_partner(options):
+def test_every_row_gets_its_own_partner(options, tmp_path):
     tables, truth = repeated(3)
     links = keyless.link(tables, random_state=0, **options)
     assert (links.evidence.verdict, links.reference, links.repeated) == ("linked", "visits", None)
@@ -40,6 +42,9 @@ def test_every_row_gets_its_own_partner(options):
     # Four standard errors of the number of right ones.
     assert abs(right.sum() - stated.sum()) < 4 * np.sqrt(np.sum(stated * (1 - stated)) + 1)
     assert len(links.joined()) == len(truth)
+    links.save(tmp_path / "run.keyless")
+    np.testing.assert_array_equal(keyless.load(tmp_path / "run.keyless").permutations["people"], found)
+    assert "visits" in render(links)
 
 
 def test_rows_without_a_partner_are_no_repeats():

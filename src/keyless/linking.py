@@ -527,6 +527,7 @@ class Linking(Prepared):
         return {
             "route": route.name,
             "missingness": self.options.missingness,
+            "repeats": self.shares,
             "set": self.options.changed,
             "rank": route.model.rank,
             **({"landmarks": route.work} if route.work else {}),

@@ -437,11 +437,12 @@ def _rebuilt(document: dict[str, Any], arrays: dict[str, Any], files: dict[str, 
     if len(tables) < 2 or list(judged) != [table.name for table in tables[1:]]:
         raise ValueError("there must be evidence for every table but the first, by their names")
     places = tables[0].block.shape[0]
+    choices = checks.mapping(document["choices"], "choices")
+    once = not checks.flag(choices.get("repeats", False), "repeats")
     found = {
-        name: _table_link(evidence, _own(arrays, t), (places, tables[t].block.shape[0]))
+        name: _table_link(evidence, _own(arrays, t), (places, tables[t].block.shape[0]), once=once)
         for t, (name, evidence) in enumerate(judged.items(), start=1)
     }
-    choices = checks.mapping(document["choices"], "choices")
     links = Links(
         tables=tuple(tables),
         found=found,
@@ -458,9 +459,9 @@ def _rebuilt(document: dict[str, Any], arrays: dict[str, Any], files: dict[str, 
     return links
 
 
-def _table_link(evidence: Any, arrays: dict[str, Any], shape: tuple[int, int]) -> TableLink:
+def _table_link(evidence: Any, arrays: dict[str, Any], shape: tuple[int, int], *, once: bool) -> TableLink:
     return TableLink(
-        checks.permutation(arrays["permutation"], "permutation", *shape),
+        checks.permutation(arrays["permutation"], "permutation", *shape, once=once),
         checks.numbers(arrays["probability"], "probability", shape[:1], low=0.0, high=1.0),
         checks.numbers(arrays["margin"], "margin", shape[:1], infinite=True),
         restored.coupling(arrays, shape),

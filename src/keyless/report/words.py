@@ -145,6 +145,12 @@ def meaning(links: Links) -> str:
                 "partner, because the columns do not tell these partners apart. The probability of each row says how "
                 "sure its match is."
             )
+        case "repeats":
+            return (
+                f"The way in which the tables fit together is believed. But {links.repeated} seems to hold several "
+                "rows of one entity, and every row was matched once at the most. So many rows are left without partner "
+                "although they have one."
+            )
         case "map":
             how = (
                 f" It is the right way with a probability of about {evidence.belief:.0%}."
@@ -188,6 +194,7 @@ def tiles(links: Links, counts: Counts) -> list[Tile]:
     check = {
         "linked": "rows to check by hand: less than 90% sure",
         "rows": "rows to check by hand: less than 90% sure",
+        "repeats": "rows that are less than 90% sure",
         "map": "rows that are not sure enough to use",
         "unlinkable": "rows with nothing better than a guess",
     }[now]

@@ -54,7 +54,7 @@ def numbers(
     return array
 
 
-def permutation(array: Any, name: str, places: int, rows: int) -> Any:
+def permutation(array: Any, name: str, places: int, rows: int, *, once: bool = True) -> Any:
     """Check which row belongs to each place: −1 for none, and no row twice.
 
     Args:
@@ -62,13 +62,14 @@ def permutation(array: Any, name: str, places: int, rows: int) -> Any:
         name: what to call it.
         places: how many places there are.
         rows: how many rows there are.
+        once: whether each row may stand at one place only.
     """
     if not isinstance(array, np.ndarray) or array.dtype != np.int64 or array.shape != (places,):
         raise ValueError(f"{name} must be {places} whole numbers")
     taken = array[array >= 0]
     if array.size and (array.min() < -1 or array.max() >= rows):
         raise ValueError(f"{name} must be numbers of rows, from -1 to {rows - 1}")
-    if len(np.unique(taken)) < len(taken):
+    if once and len(np.unique(taken)) < len(taken):
         raise ValueError(f"{name} must name each row once")
     return array
 
