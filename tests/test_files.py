@@ -248,14 +248,14 @@ def test_long_layout(write):
         (
             "a,b\n1,2\n\n3,4,5\n",
             "lab.csv, line 4: must have 2 cells, as the first line; found 3. "
-            "Quote cells that hold the separator, or mend the line; --skip and --footer leave lines above and below "
-            "the table out.",
+            "Quote cells that hold the separator (such as decimal commas), or mend the line; --skip and --footer leave "
+            "lines above and below the table out.",
         ),
         (
             'a,b\n1,2\n"x\ny",3\n4\n5,6\n',
             "lab.csv, line 5: must have 2 cells, as the first line; found 1. "
-            "Quote cells that hold the separator, or mend the line; --skip and --footer leave lines above and below "
-            "the table out.",
+            "Quote cells that hold the separator (such as decimal commas), or mend the line; --skip and --footer leave "
+            "lines above and below the table out.",
         ),
         (
             "a,b,a\n1,2,3\n",

@@ -612,7 +612,7 @@ def test_bad_options_are_named(options, message):
         ({"clinic": np.ones((2, 2)), "lab": np.ones(2)}, "lab: must be a table with rows and columns (2-D)"),
         ({"clinic": [["a"]], "lab": np.ones((1, 1))}, "clinic: must hold real numbers"),
         (np.ones((3, 2)), "reference: must be a table with rows and columns (2-D)"),
-        (None, "tables: must be a mapping from names to tables"),
+        (None, "tables: must be two or more, in a list or by name"),
     ],
 )
 def test_bad_tables_are_named(tables, message):

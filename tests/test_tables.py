@@ -357,9 +357,9 @@ def test_read_tables_puts_the_reference_first():
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        (None, r"^tables: must be a mapping from names to tables, or tables in order; found NoneType\.$"),
-        ("ab", r"^tables: must be a mapping from names to tables, or tables in order; found str\.$"),
-        (pd.DataFrame({"x": [1.0]}), r"^tables: must be a mapping .*; found DataFrame\.$"),
+        (None, r"^tables: must be two or more, in a list or by name; found one NoneType\. Example: "),
+        ("ab", r"^tables: must be two or more, in a list or by name; found one str\. Example: "),
+        (pd.DataFrame({"x": [1.0]}), r"^tables: must be two or more, .*; found one DataFrame\. Example: "),
         ([[[1.0]]], r"^tables: must be at least two; found 1\.$"),
         ({1: [[1.0]], "1": [[2.0]], 2: [[3.0]]}, r"^tables: must have different names as text; found 1, '1', 2\.$"),
     ],

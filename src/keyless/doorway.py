@@ -16,7 +16,7 @@ from keyless.options import Options
 from keyless.tables import Table
 from keyless.tables.column_use import is_named_like_id
 
-__all__ = ["check_no_options", "gathered", "reference_of", "warn_of_text_numbers"]
+__all__ = ["check_no_options", "check_reference", "gathered", "repeated_first", "warn_of_text_numbers"]
 
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?%?")
 _MOSTLY = 0.8
@@ -80,20 +80,31 @@ def check_no_options(tables: Any) -> None:
             )
 
 
-def reference_of(options: Options) -> str | None:
-    """Return which table is the reference: the one named, or the one that repeats entities.
+def check_reference(options: Options) -> None:
+    """Refuse a reference that is not the table that repeats entities.
 
     Args:
         options: of the caller.
     """
-    if options.repeats in (None, "auto") or options.repeats == options.reference:
-        return options.reference
-    if options.reference is not None:
-        raise InputError(
-            f"repeats: must be the reference, since each of its rows gets a partner; found repeats={options.repeats!r} "
-            f"and reference={options.reference!r}. Leave the reference out."
-        )
-    return options.repeats
+    if options.repeats in (None, "auto") or options.reference in (None, options.repeats):
+        return
+    raise InputError(
+        f"repeats: must be the reference, since each of its rows gets a partner; found repeats={options.repeats!r} "
+        f"and reference={options.reference!r}. Leave the reference out."
+    )
+
+
+def repeated_first(tables: Sequence[Table], repeats: str | None) -> tuple[Table, ...]:
+    """Return the tables with the one first whose rows are matched each for itself.
+
+    Args:
+        tables: all tables.
+        repeats: the name of that table.
+    """
+    names = [table.name for table in tables]
+    if repeats not in names:
+        raise InputError(f"repeats: must be 'auto' or one of {', '.join(map(repr, names))}; found {repeats!r}.")
+    return tuple(sorted(tables, key=lambda table: table.name != repeats))
 
 
 def warn_of_text_numbers(tables: Iterable[Table]) -> None:

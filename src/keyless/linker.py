@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from keyless.doorway import check_no_options, gathered, reference_of, warn_of_text_numbers
+from keyless.doorway import check_no_options, check_reference, gathered, repeated_first, warn_of_text_numbers
 from keyless.linking import Linking
 from keyless.links import Links
 from keyless.options import Options
@@ -112,14 +112,16 @@ class TableLinker(BaseEstimator, Options):  # type: ignore[misc]
             options = replace(options, random_state=int(options.random_state.randint(2**31 - 1)))
         check_no_options(tables)
         reading = _without_groups(self.reading, self.within)
-        read, _ = read_tables(tables, reference=reference_of(options), reading=reading)
+        check_reference(options)
+        read, _ = read_tables(tables, reference=options.reference, reading=reading)
+        if options.repeats not in (None, "auto"):
+            read = repeated_first(read, options.repeats)
         warn_of_text_numbers(read)
         with usual_view(self.callback) as callback:
             self.links_ = Linking(replace(options, callback=callback), read).links()
             repeated = self.links_.repeated if options.repeats == "auto" else None
             if repeated is not None:
-                # The table whose rows are matched each for itself comes first.
-                read = tuple(sorted(read, key=lambda table: table.name != repeated))
+                read = repeated_first(read, repeated)
                 self.links_ = Linking(replace(options, callback=callback, repeats=repeated), read).links()
         self.n_features_in_ = {table.name: table.block.shape[1] for table in read}
         return self

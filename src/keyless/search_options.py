@@ -19,8 +19,8 @@ class SearchOptions:
         reference: Table whose row order the answer is given in; the first unless given.
         partners: Which rows have a partner: `all` rows of the smaller table, `some` of them, or `auto`: found from the
             data.
-        repeats: Table that has several rows of one entity, each of which gets the same partner. This table becomes the
-            reference. `auto` finds out whether there is one.
+        repeats: Table that has several rows of one entity. Each of its rows gets a partner of its own, and several may
+            get the same one. This table becomes the reference. `auto` finds out whether there is one.
         rank: How many factors the tables have at most; found from the data unless given.
         effort: `quick` tries few first maps and compares with chance once. `thorough` tries every first map and
             compares with chance five times.

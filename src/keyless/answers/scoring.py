@@ -134,10 +134,13 @@ class Score:
     calibration_error: float
 
     def __repr__(self) -> str:
+        counted = f"Score\n  precision {self.precision!r}\n  recall    {self.recall!r}"
+        if not self.precision.of:
+            return counted
         inside = self.precision.low <= self.stated <= self.precision.high
         said = "agrees with that" if inside else "is too low" if self.stated < self.precision.low else "is too high"
         return (
-            f"Score\n  precision {self.precision!r}\n  recall    {self.recall!r}\n"
+            f"{counted}\n"
             f"  mean stated probability {self.stated:.3f}, which {said}; calibration error {self.calibration_error:.3f}"
         )
 

@@ -52,8 +52,8 @@ def check(
 
     With `--advise` it also prints how many rows could be singled out with 50, 90 and 99% certainty, which columns make
     that possible, and a small set of columns to drop, round or add noise to, so that the tables are no longer linkable.
-    Each proposal is verified by linking again. An audit links about ten times, and takes ten times as long as one link.
-    The page docs/audit.md says what an audit cannot tell.
+    Each proposal is verified by linking again. An audit links ten to twenty times, and takes that much
+    longer than one link. The page docs/audit.md says what an audit cannot tell.
 
     Args:
         tables: Two or more table files about the same things.

@@ -385,8 +385,8 @@ def _ragged(file: File, line: int | None, expected: int, actual: int, reading: R
     place = "a line" if line is None else f"line {line}"
     return InputError(
         f"{file.where}, {place}: must have {expected} cells, as the first line; found {actual}. Quote cells that hold "
-        f"the separator, or mend the line; {option(reading.door, 'skip')} and {option(reading.door, 'footer')} leave "
-        "lines above and below the table out."
+        f"the separator (such as decimal commas), or mend the line; {option(reading.door, 'skip')} and "
+        f"{option(reading.door, 'footer')} leave lines above and below the table out."
     )
 
 

@@ -84,7 +84,8 @@ def name_tables(tables: Mapping[str, Any] | Iterable[Any]) -> dict[str, Any]:
         return named
     if isinstance(tables, str | Path) or not isinstance(tables, Iterable) or nw.dependencies.is_into_dataframe(tables):
         raise InputError(
-            f"tables: must be a mapping from names to tables, or tables in order; found {type(tables).__name__}."
+            f"tables: must be two or more, in a list or by name; found one {type(tables).__name__}. "
+            'Example: link({"clinic": a, "lab": b})'
         )
     named = {}
     for number, table in enumerate(tables):
