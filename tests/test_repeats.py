@@ -26,6 +26,7 @@ def test_without_being_told_such_tables_are_not_linked_in_silence():
     links = keyless.link(tables, random_state=0)
     assert (links.evidence.verdict, links.evidence.doubt, links.repeated) == ("uncertain", "repeats", "visits")
     assert "repeats=&#39;visits&#39;" in render(links)
+    assert "seems to hold several rows of one entity" in links._repr_html_()
     turned = keyless.link(tables, reference="people", random_state=0)
     assert (turned.evidence.doubt, turned.repeated) == ("repeats", "visits")
 

@@ -73,6 +73,12 @@ def headline(reference: str, found: Mapping[str, Any]) -> Sentence:
         if all(link.evidence.believed for link in found.values()):
             words = f"How {others} {belong} to {{}} is known, but many rows are too alike to be told apart."
             return Sentence(words, (*names, reference))
+        repeated = {link.evidence.repeated: name for name, link in found.items() if link.evidence.doubt == "repeats"}
+        if repeated:
+            many = repeated.get("right", reference)
+            words = f"How {others} {belong} to {{}} is known, but {{}} seems to hold several rows of one entity. "
+            words += "The option `repeats` matches each of them."
+            return Sentence(words, (*names, reference, many))
         return Sentence(f"It is uncertain whether {others} {belong} to {{}}.", (*names, reference))
     matched = sum(int((link.permutation >= 0).sum()) for link in found.values())
     right = sum(float(np.nansum(link.probability[link.permutation >= 0])) for link in found.values())
