@@ -36,13 +36,34 @@ def test_readme_code_runs():
         exec(compile(block, "README.md", "exec"), names)
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.name)
-def test_code_in_the_docs_runs(page):
+SLOW_PAGES = {"architecture.md"}
+"""Pages whose code takes more than three seconds."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page.name in SLOW_PAGES else (), id=page.name)
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+    ],
+)
+def test_code_in_the_docs_runs(page, capsys):
+    """All Python blocks, in order; a block of text right behind one of them is what it prints."""
     names: dict[str, object] = {}
-    for block in re.findall(
-        r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    for block, printed in re.findall(
+        r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?",
+        page.read_text(encoding="utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
     ):
         exec(compile(block, page.name, "exec"), names)
+        said = capsys.readouterr().out
+        assert not printed or said == printed
+
+
+def test_the_architecture_page_names_every_room():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = {name.split(".")[1] for name in MODULES}
+    assert not [room for room in sorted(rooms) if not re.search(rf"`{room}\b", page)]
 
 
 def test_the_benchmark_page_is_what_the_results_say():
