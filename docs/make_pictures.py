@@ -33,6 +33,8 @@ import keyless
 from keyless import plots
 from keyless.alignment import anneal, procrustes
 from keyless.datasets import ShuffledTables, make_shuffled_tables
+from keyless.engine import Side, find_pair
+from keyless.engine.crossing import crossings
 from keyless.joint import link_tables
 from keyless.joint.clusters import column_slices
 from keyless.likelihood import couple, expected_log_ratio
@@ -40,6 +42,7 @@ from keyless.maps.signatures import first_couplings, signature_cost, signatures
 from keyless.metrics import hamming
 from keyless.model import FactorModel, Factors, fit_table, information, posterior, principal_factors
 from keyless.model.scales import scale_table
+from keyless.pairs import Limits
 from keyless.plots import COLOURS, GRID, INK, MUTED
 
 __all__ = ["FOLDER", "PICTURES", "draw"]
@@ -436,6 +439,47 @@ def evidence() -> Drawn:
     return figure, stated
 
 
+def crossing(splits: int = 6) -> Drawn:
+    """A right link and a link of strangers: halves of the matched rows, with their own partners and crossed."""
+    rng = np.random.default_rng(SEED)
+    groups = 3 * np.repeat(np.eye(RANK), 75, axis=0)
+    people, others = (groups + rng.normal(size=groups.shape) for _ in range(2))
+    loadings = rng.normal(size=(RANK, 35))
+
+    def shown(entities: Any, columns: slice) -> Side:
+        values = entities @ loadings[:, columns]
+        return Side(values + 0.5 * rng.normal(size=values.shape))
+
+    clinic, stated = shown(people, slice(0, 20)), {}
+    figure = _figure("Crossing takes a part of its score from a right link, and nothing from a wrong one", 8.6, 2.8)
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    cases = {"right": ("the same patients", people), "strangers": ("other patients of the same four groups", others)}
+    for ax, (case, (title, entities)) in zip(panels, cases.items(), strict=True):
+        link = find_pair(clinic, shown(entities, slice(20, 35)), seed=SEED)
+        # The engine has rows in an order of its own.
+        permutation = np.append(np.argsort(link.orders[1]), -1)[link.permutation[link.orders[0]]]
+        limits = Limits(link.ratios.shape)
+        found = [
+            crossings(link.form, permutation, limits=limits, comparisons=1, seed=seed)[0] for seed in range(splits)
+        ]
+        same, crossed = (np.array([getattr(one, kind) for one in found]) for kind in ("same", "chance"))
+        place = np.arange(splits)
+        ax.hlines(place, same, crossed, color=MUTED, linewidth=1.6)
+        ax.plot(crossed, place, "^", color=ORANGE, markersize=7, label="crossed: with the other half's partners")
+        ax.plot(same, place, "o", color=BLUE, markersize=7, label="with their own partners")
+        correct = int((link.permutation == np.arange(len(people))).sum())
+        _finish(ax, f"{title}: {correct} of {len(people)} right", "nats by which partners stand out", grid="x")
+        stated |= {
+            f"crossing, {case}": f"{same.mean():.1f} nats with their own partners, {crossed.mean():.1f} nats crossed",
+            f"crossing, {case}, right": f"{correct} of {len(people)} rows",
+            f"crossing, {case}, score": f"{link.form.matching.identification:.1f} nats a row",
+        }
+    panels[0].set_ylabel("random split", fontsize=9, color=INK)
+    panels[0].set_yticks(place, [str(number) for number in place + 1])
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, **_LEGEND)
+    return figure, stated
+
+
 def sweep() -> Drawn:
     """The share of right rows, and the score keyless reports, against the nats a row that the tables hold."""
     needed = float(np.log(100))
@@ -623,6 +667,7 @@ PICTURES: dict[str, Callable[[], Drawn]] = {
     "together": together,
     "frames": frames,
     "evidence": evidence,
+    "crossing": crossing,
     "sweep": sweep,
     "remedies": remedies,
     "limits": limits,
