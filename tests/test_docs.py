@@ -85,6 +85,20 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
+def test_contributing_names_files_tests_and_lists_that_exist():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`(?:python )?((?:src|tests|docs|benchmarks)/[\w/.]+)[` ]", page)
+    assert paths
+    assert not [path for path in paths if not (ROOT / path).exists()]
+    code = "\n".join(
+        path.read_text(encoding="utf-8") for room in ("src", "tests") for path in ROOT.glob(f"{room}/**/*.py")
+    )
+    names = re.findall(r"`(test_\w+|_\w+|(?!KEYLESS_)[A-Z_]{5,})`", page)
+    assert not [
+        name for name in names if not re.search(rf"^(?:    )?(?:def {name}\(|{name}\b.* = )", code, re.MULTILINE)
+    ]
+
+
 def test_docstring_examples_run():
     ran = {name: doctest.testmod(importlib.import_module(name)) for name in MODULES}
     assert sum(results.attempted for results in ran.values())
