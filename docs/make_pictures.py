@@ -1,4 +1,4 @@
-"""Make the pictures of docs/how-it-works.md, and print the figures its text states.
+"""Make the pictures of docs/how-it-works.md and docs/limits.md, and print the figures their text states.
 
     python docs/make_pictures.py                  # all of them: a few minutes
     python docs/make_pictures.py problem frames   # some of them: seconds, but for sweep and remedies
@@ -32,14 +32,19 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 import keyless
 from keyless import plots
 from keyless.alignment import anneal, procrustes
+from keyless.assignment import assign
 from keyless.datasets import ShuffledTables, make_shuffled_tables
+from keyless.engine import Side, find_pair
+from keyless.engine.crossing import crossings
 from keyless.joint import link_tables
 from keyless.joint.clusters import column_slices
 from keyless.likelihood import couple, expected_log_ratio
+from keyless.maps import CanonicalModel, Coupled, cross_fit
 from keyless.maps.signatures import first_couplings, signature_cost, signatures
 from keyless.metrics import hamming
 from keyless.model import FactorModel, Factors, fit_table, information, posterior, principal_factors
 from keyless.model.scales import scale_table
+from keyless.pairs import Limits
 from keyless.plots import COLOURS, GRID, INK, MUTED
 
 __all__ = ["FOLDER", "PICTURES", "draw"]
@@ -436,6 +441,47 @@ def evidence() -> Drawn:
     return figure, stated
 
 
+def crossing(splits: int = 6) -> Drawn:
+    """A right link and a link of strangers: halves of the matched rows, with their own partners and crossed."""
+    rng = np.random.default_rng(SEED)
+    groups = 3 * np.repeat(np.eye(RANK), 75, axis=0)
+    people, others = (groups + rng.normal(size=groups.shape) for _ in range(2))
+    loadings = rng.normal(size=(RANK, 35))
+
+    def shown(entities: Any, columns: slice) -> Side:
+        values = entities @ loadings[:, columns]
+        return Side(values + 0.5 * rng.normal(size=values.shape))
+
+    clinic, stated = shown(people, slice(0, 20)), {}
+    figure = _figure("Crossing takes a part of its score from a right link, and nothing from a wrong one", 8.6, 2.8)
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    cases = {"right": ("the same patients", people), "strangers": ("other patients of the same four groups", others)}
+    for ax, (case, (title, entities)) in zip(panels, cases.items(), strict=True):
+        link = find_pair(clinic, shown(entities, slice(20, 35)), seed=SEED)
+        # The engine has rows in an order of its own.
+        permutation = np.append(np.argsort(link.orders[1]), -1)[link.permutation[link.orders[0]]]
+        limits = Limits(link.ratios.shape)
+        found = [
+            crossings(link.form, permutation, limits=limits, comparisons=1, seed=seed)[0] for seed in range(splits)
+        ]
+        same, crossed = (np.array([getattr(one, kind) for one in found]) for kind in ("same", "chance"))
+        place = np.arange(splits)
+        ax.hlines(place, same, crossed, color=MUTED, linewidth=1.6)
+        ax.plot(crossed, place, "^", color=ORANGE, markersize=7, label="crossed: with the other half's partners")
+        ax.plot(same, place, "o", color=BLUE, markersize=7, label="with their own partners")
+        correct = int((link.permutation == np.arange(len(people))).sum())
+        _finish(ax, f"{title}: {correct} of {len(people)} right", "nats by which partners stand out", grid="x")
+        stated |= {
+            f"crossing, {case}": f"{same.mean():.1f} nats with their own partners, {crossed.mean():.1f} nats crossed",
+            f"crossing, {case}, right": f"{correct} of {len(people)} rows",
+            f"crossing, {case}, score": f"{link.form.matching.identification:.1f} nats a row",
+        }
+    panels[0].set_ylabel("random split", fontsize=9, color=INK)
+    panels[0].set_yticks(place, [str(number) for number in place + 1])
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, **_LEGEND)
+    return figure, stated
+
+
 def sweep() -> Drawn:
     """The share of right rows, and the score keyless reports, against the nats a row that the tables hold."""
     needed = float(np.log(100))
@@ -587,6 +633,89 @@ def limits(arms: int = 5) -> Drawn:
     }
 
 
+def gaussian_limit(rows: int = 300, pairs: int = 10, trials: int = 3) -> Drawn:
+    """Real pairs of tables against what Gaussian ones with as much information allow; see docs/limits.md.
+
+    The tables are those of benchmarks/bench_real.py, and what is right of them is read from its results. Pairs that
+    KEYLESS_DATA_HOME does not hold are left out.
+    """
+    folder = Path(__file__).parents[1] / "benchmarks"
+    sys.path.insert(0, str(folder))
+    import bench_real  # noqa: PLC0415
+
+    kept = json.loads((folder / "results" / "real.json").read_text(encoding="utf-8"))["sections"]
+    section = kept["Rows gone from one table, and from both"]["rows"]
+    found = {row["case"]: row["recall"] for row in section if row["gone"] == "0%, 0%"}
+    levels, rng = np.linspace(0.1, 2.0, 20), np.random.default_rng(SEED)
+    # Equal correlations r of so many pairs carry −½·pairs·log(1 − r²) nats.
+    curve = [
+        np.mean([_gaussian_share(np.full(pairs, np.sqrt(-np.expm1(-2 * x * np.log(rows) / pairs))), rows, rng)
+                 for _ in range(trials)])
+        for x in levels
+    ]  # fmt: skip
+    figure = _figure("What keyless finds, and what Gaussian tables with as much information allow", 8.6, 4.2)
+    ax = figure.subplots()
+    ax.plot(
+        levels, curve, color=MUTED, linewidth=1.6, label=f"Gaussian tables, {pairs} equal correlations, {rows} rows"
+    )
+    ax.axvline(1, color=INK, linewidth=1.2, linestyle=(0, (2, 1.4)))
+    ax.plot([], [], "o", markerfacecolor="none", color=INK, label="Gaussian tables with the pair's correlations")
+    ax.plot([], [], "_", color=INK, markersize=12, markeredgewidth=2, label="a map fitted to true partners")
+    ax.plot([], [], "o", color=INK, label="keyless, which knows no partners; by pair:")
+    stated = {}
+    for number, (name, first, second) in enumerate(bench_real.pairs()):
+        correlations, told = _told(first, second)
+        over = float(-0.5 * np.log1p(-(correlations**2)).sum() / np.log(len(first)))
+        possible = float(np.mean([_gaussian_share(correlations, len(first), rng) for _ in range(trials)]))
+        right, colour = found[name], COLOURS[number % len(COLOURS)]
+        marker = "o" if number < len(COLOURS) else "s"
+        heights = (possible, told, right)
+        ax.vlines(over, min(heights), max(heights), color=colour, linewidth=1, alpha=0.6)
+        ax.plot(over, possible, marker, markerfacecolor="none", color=colour, markersize=8)
+        ax.plot(over, told, "_", color=colour, markersize=12, markeredgewidth=2)
+        ax.plot(over, right, marker, color=colour, markersize=7, label=name.replace("AquaticTox_", "AquaticTox, "))
+        figures = f"{len(first):,} | {over:.1f} | {possible:.0%} | {told:.0%} | {right:.0%}"
+        stated[f"limit, {name}"] = f"| {name} | {figures} |"
+    ax.set_ylim(-0.03, 1.03)
+    ax.set_xlim(left=0)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    _finish(ax, "", "nats a row that the tables hold, over log n", "share of rows right", grid="both")
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside right center", **_LEGEND)
+    return figure, stated
+
+
+def _gaussian_share(correlations: Any, rows: int, rng: np.random.Generator) -> float:
+    """Return the share of rows right of Gaussian tables with these correlations, matched by the true model."""
+    left = rng.normal(size=(rows, len(correlations)))
+    right = correlations * left + np.sqrt(1 - correlations**2) * rng.normal(size=left.shape)
+    model = CanonicalModel(
+        *np.zeros((2, len(correlations))), np.eye(len(correlations)), np.eye(len(correlations)), correlations
+    )
+    return float(np.mean(assign(-model.log_ratios(left, right)) == np.arange(rows)))
+
+
+def _told(first: Any, second: Any, folds: int = 8) -> tuple[Any, float]:
+    """Return what a map fitted to true partners shows of rows left out: canonical correlations, share of rows right.
+
+    Of several numbers of factors those count by which the rows left out show most information.
+    """
+    sides = Side(first), Side(second)
+    best, share = np.zeros(1), 0.0
+    for count in (6, 12, 20, 40):
+        # As the engine does: six rows or more for each factor.
+        if count > max(6, len(first) // 6):
+            break
+        one, two = (side.factors(max_rank=count).scores[np.argsort(side.order)] for side in sides)
+        fitted = cross_fit([Coupled.of_pairs(one[fold::folds], two[fold::folds]) for fold in range(folds)])
+        correlations = fitted.whole.correlations
+        if np.log1p(-(correlations**2)).sum() < np.log1p(-(best**2)).sum():
+            ratios = np.empty((len(one), len(two)))
+            for fold, model in enumerate(fitted.models):
+                ratios[fold::folds] = model.log_ratios(one[fold::folds], two)
+            best, share = correlations, float(np.mean(assign(-ratios) == np.arange(len(one))))
+    return best, share
+
+
 def _pinwheel(arms: int, seed: int) -> Any:
     """Return 100 entities with two factors that a turn by one arm leaves as they are; no mirror does."""
     arm = np.random.default_rng([seed, 1]).normal(size=(100 // arms, 2))
@@ -623,9 +752,11 @@ PICTURES: dict[str, Callable[[], Drawn]] = {
     "together": together,
     "frames": frames,
     "evidence": evidence,
+    "crossing": crossing,
     "sweep": sweep,
     "remedies": remedies,
     "limits": limits,
+    "gaussian_limit": gaussian_limit,
 }
 """What makes each picture: it returns the figure, and the figures the text states."""
 

@@ -36,13 +36,34 @@ def test_readme_code_runs():
         exec(compile(block, "README.md", "exec"), names)
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.name)
-def test_code_in_the_docs_runs(page):
+SLOW_PAGES = {"architecture.md"}
+"""Pages whose code takes more than three seconds."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page.name in SLOW_PAGES else (), id=page.name)
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+    ],
+)
+def test_code_in_the_docs_runs(page, capsys):
+    """All Python blocks, in order; a block of text right behind one of them is what it prints."""
     names: dict[str, object] = {}
-    for block in re.findall(
-        r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    for block, printed in re.findall(
+        r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?",
+        page.read_text(encoding="utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
     ):
         exec(compile(block, page.name, "exec"), names)
+        said = capsys.readouterr().out
+        assert not printed or said == printed
+
+
+def test_the_architecture_page_names_every_room():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = {name.split(".")[1] for name in MODULES}
+    assert not [room for room in sorted(rooms) if not re.search(rf"`{room}\b", page)]
 
 
 def test_the_benchmark_page_is_what_the_results_say():
@@ -62,6 +83,20 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if not target.startswith(("https://", "http://", "mailto:")):
             assert (page.parent / target).exists(), target
+
+
+def test_contributing_names_files_tests_and_lists_that_exist():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`(?:python )?((?:src|tests|docs|benchmarks)/[\w/.]+)[` ]", page)
+    assert paths
+    assert not [path for path in paths if not (ROOT / path).exists()]
+    code = "\n".join(
+        path.read_text(encoding="utf-8") for room in ("src", "tests") for path in ROOT.glob(f"{room}/**/*.py")
+    )
+    names = re.findall(r"`(test_\w+|_\w+|(?!KEYLESS_)[A-Z_]{5,})`", page)
+    assert not [
+        name for name in names if not re.search(rf"^(?:    )?(?:def {name}\(|{name}\b.* = )", code, re.MULTILINE)
+    ]
 
 
 def test_docstring_examples_run():

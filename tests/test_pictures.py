@@ -1,4 +1,4 @@
-"""The pictures of docs/how-it-works.md: all are there, all are used, and they are what the code makes."""
+"""The pictures of docs/how-it-works.md and docs/limits.md: all are there and used, and are what the code makes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import matplotlib
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE = (DOCS / "how-it-works.md").read_text(encoding="utf-8")
-IMAGES = re.findall(r"!\[([^]]*)\]\(([^)]*)\)", PAGE)
+TEXT = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in ("how-it-works.md", "limits.md"))
+IMAGES = re.findall(r"!\[([^]]*)\]\(([^)]*)\)", TEXT)
 PICTURES = sorted((DOCS / "pictures").glob("*.svg"))
 
 
@@ -27,7 +27,7 @@ def maker() -> ModuleType:
     return module
 
 
-def test_the_page_shows_pictures_that_exist():
+def test_the_pages_show_pictures_that_exist():
     assert IMAGES
     for _, target in IMAGES:
         assert (DOCS / target).is_file(), target
@@ -44,9 +44,9 @@ def test_every_picture_is_described_for_who_cannot_see_it():
         assert len(text.split()) >= 10, target
 
 
-def test_the_page_states_the_figures_that_the_code_printed(maker):
+def test_the_pages_state_the_figures_that_the_code_printed(maker):
     """After a change to the pictures: `python docs/make_pictures.py`, and mend the text."""
-    words = " ".join(PAGE.split())
+    words = " ".join(TEXT.split())
     printed = json.loads(maker.FIGURES.read_text(encoding="utf-8"))
     assert list(printed) == list(maker.PICTURES)
     absent = [f"{key}: {value}" for stated in printed.values() for key, value in stated.items() if value not in words]
