@@ -51,7 +51,10 @@ def test_tables_of_the_same_rows_are_matched_whole():
     assert abs(link.probability.mean() - recall) < 0.02
 
 
-@pytest.mark.parametrize(("left", "right", "recall", "precision"), [(0.05, 0.0, 0.95, 0.97), (0.2, 0.2, 0.9, 0.9)])
+@pytest.mark.parametrize(
+    ("left", "right", "recall", "precision"),
+    [pytest.param(0.05, 0.0, 0.95, 0.97, marks=pytest.mark.slow), (0.2, 0.2, 0.9, 0.9)],
+)
 def test_rows_without_partner_stay_alone(left, right, recall, precision):
     tables, _, truth = tumours(left, right, seed=1)
     link = linked(tables)
@@ -62,6 +65,7 @@ def test_rows_without_partner_stay_alone(left, right, recall, precision):
     assert abs(link.probability[stated].mean() - found[1]) < 0.05
 
 
+@pytest.mark.slow
 def test_gaps_are_matched_by_a_model_of_raw_columns():
     tables, masks, truth = tumours(gaps=0.1, seed=2)
     link = linked(tables, masks)
@@ -82,6 +86,7 @@ def test_probabilities_of_a_row_sum_to_one():
     assert (link.probability[rows] >= 0.5).all()
 
 
+@pytest.mark.slow
 def test_the_answer_does_not_depend_on_the_order_of_rows_or_the_number_of_jobs(rng, monkeypatch):
     tables, _, _ = tumours(0.05, 0.0, seed=4)
     link = linked(tables)
@@ -93,6 +98,7 @@ def test_the_answer_does_not_depend_on_the_order_of_rows_or_the_number_of_jobs(r
     np.testing.assert_allclose(moved.probability, link.probability[rows], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_units_do_not_matter(rng):
     tables, _, _ = tumours(seed=5)
     units = [rng.uniform(0.1, 10, size=table.shape[1]) for table in tables]
@@ -150,6 +156,7 @@ def test_a_time_limit_is_kept():
         assert np.unique(link.permutation[link.permutation >= 0]).size == np.sum(link.permutation >= 0)
 
 
+@pytest.mark.slow
 def test_progress_is_told():
     tables, _, _ = tumours(seed=8)
     told = []
@@ -186,6 +193,7 @@ def test_tiny_tables_of_unequal_size(shape, rng):
     assert np.isfinite(link.probability).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("left", "right"), [(0.0, 0.0), (0.1, 0.1)])
 def test_listed_pairs_give_the_matches_of_all_pairs(left, right):
     tables, _, truth = tumours(left, right, seed=11)

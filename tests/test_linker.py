@@ -45,6 +45,11 @@ def found_gaps(gaps):
     return keyless.link(gaps.tables, random_state=0)
 
 
+@pytest.fixture(scope="module")
+def fitted(gaps):
+    return TableLinker(random_state=0).fit(gaps.tables)
+
+
 def linked(tables, route, **options):
     return link_by(route, tables, effort="quick", random_state=0, **options)
 
@@ -106,13 +111,17 @@ def test_what_was_chosen_is_told(found_gaps):
 # --- the estimator ---------------------------------------------------------------------------------------------------
 
 
-def test_the_function_and_the_estimator_agree(gaps, found_gaps):
+def test_the_function_and_the_estimator_agree(found_gaps, fitted):
+    assert_same_links(fitted.links_, found_gaps)
+    assert fitted.n_features_in_ == {"reference": 16, "table1": 14}
+
+
+@pytest.mark.slow
+def test_fitting_again_gives_the_same(gaps, found_gaps):
     linker = TableLinker(random_state=0)
-    assert linker.fit(gaps.tables) is linker
-    assert_same_links(linker.links_, found_gaps)
-    assert linker.n_features_in_ == {"reference": 16, "table1": 14}
-    again = linker.fit(gaps.tables, None).links_
-    assert_same_links(again, found_gaps)
+    for _ in range(2):
+        assert linker.fit(gaps.tables, None) is linker
+        assert_same_links(linker.links_, found_gaps)
 
 
 def test_parameters_can_be_read_set_and_cloned():
@@ -190,15 +199,14 @@ def test_transform_knows_strangers():
     assert unknown.median() < 0.5
 
 
-def test_the_score_is_close_to_1_where_noise_is_low(gaps, found_gaps):
+def test_the_score_is_close_to_1_where_noise_is_low(gaps, found_gaps, fitted):
     """Noise 0.1 in entries of variance 3.01: at best 1 − 0.01/3.01 ≈ 0.997 of what was missing can be known."""
-    linker = TableLinker(random_state=0).fit(gaps.tables)
-    score = linker.score(gaps.complete)
+    score = fitted.score(gaps.complete)
     assert 0.985 < score < 1
     assert score == found_gaps.held_out_score(gaps.complete)
-    assert score == linker.score(list(gaps.complete.values()))
+    assert score == fitted.score(list(gaps.complete.values()))
     shuffled = {name: np.where(np.isnan(gaps.tables[name]), -table, table) for name, table in gaps.complete.items()}
-    assert linker.score(shuffled) < 0
+    assert fitted.score(shuffled) < 0
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------
@@ -214,6 +222,7 @@ def test_the_same_seed_gives_the_same_answer(data, found):
     assert link_by("joint", data.tables, effort="quick", random_state=np.int64(5)).seed == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 def test_the_answer_does_not_depend_on_the_number_of_cores(data, found, route, monkeypatch):
     monkeypatch.setattr(search, "workers", lambda: 3)
@@ -221,7 +230,9 @@ def test_the_answer_does_not_depend_on_the_number_of_cores(data, found, route, m
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("law", ["rows", "columns", "units", "signs", "offsets"])
+@pytest.mark.parametrize(
+    "law", ["rows", "units", *(pytest.param(law, marks=pytest.mark.slow) for law in ("columns", "signs", "offsets"))]
+)
 def test_only_the_rows_matter_and_not_how_they_are_written(data, found, route, law):
     rng = np.random.default_rng(11)
     permutation = found[route].permutations["table1"]
@@ -305,6 +316,7 @@ def test_forbidden_pairs_are_never_made(data, route):
     assert (found[others] == truth[others]).mean() > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 def test_rows_match_inside_their_group_only(route):
     """The tables share nothing, so that groups would be crossed if they could."""
@@ -390,7 +402,7 @@ def test_unequal_tables_leave_rows_without_a_partner():
     assert 0.7 * np.log(50) < links.evidence.needed <= np.log(50)
 
 
-@pytest.mark.parametrize("seed", [13, 14, 15])
+@pytest.mark.parametrize("seed", [13, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (14, 15))])
 def test_strangers_may_be_allowed_among_equally_many_rows(seed):
     data = make_shuffled_tables((40, 40), (16, 14), rank=3, overlap=0.75, random_state=seed)
     links = keyless.link(data.tables, partners="some", effort="quick", random_state=0)
@@ -642,18 +654,17 @@ def test_a_callback_can_stop_the_run(data):
     assert len(calls) < 20
 
 
-def test_progress_is_recorded(data):
-    links = link_by("joint", data.tables, effort="quick", random_state=0)
+def test_progress_is_recorded(found):
+    links = found["joint"]
     stages = [record["stage"] for record in links.history]
     assert {"tables", "joins", "chance", "calibration"} <= set(stages)
     seconds = [record["seconds"] for record in links.history]
     assert seconds == sorted(seconds)
 
 
-@pytest.mark.parametrize("method", ["joint", "pairs"])
-def test_canonical_correlations_fall(data, method):
-    links = link_by(method, data.tables, effort="quick", random_state=0)
-    correlations = links.found["table1"].correlations
+@pytest.mark.parametrize("route", ROUTES)
+def test_canonical_correlations_fall(found, route):
+    correlations = found[route].found["table1"].correlations
     assert (np.diff(correlations) <= 0).all()
     assert correlations[0] > 0.95
     assert (correlations >= 0).all()
@@ -673,6 +684,7 @@ def test_matches_of_unlinkable_tables_are_guesses():
     assert (links.matches["probability"] <= (0.5 if links.evidence.verdict == "uncertain" else 1 / 40)).all()
 
 
+@pytest.mark.slow
 def test_scales_may_be_given_by_column(data):
     right = pd.DataFrame(np.exp(data.tables["table1"]), columns=[f"r{k}" for k in range(12)])
     scales = {f"right:r{k}": "log" for k in range(6)} | {"r11": "rank"}
@@ -702,10 +714,10 @@ def test_rows_without_a_partner_are_noticed_among_equally_many():
     assert sorted(everyone.permutations["table1"]) == list(range(60))
 
 
-def test_what_was_set_is_recorded(data):
+def test_what_was_set_is_recorded(data, found_gaps):
     links = link_by("joint", data.tables, rank=4, partners="all", shared=None, effort="quick", random_state=0)
     assert links.choices["set"] == {"partners": "all", "rank": 4, "effort": "quick"}
-    assert keyless.link(data.tables, random_state=0).choices["set"] == {}
+    assert found_gaps.choices["set"] == {}
 
 
 def test_ctrl_c_returns_the_best_so_far(data):

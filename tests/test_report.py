@@ -461,6 +461,7 @@ def test_having_no_partner_can_be_the_second_best(linked_by_hand):
     assert re.search(r'data-label="second best">no partner</td><td class="n"[^>]*>0\.250</td>', render(found))
 
 
+@pytest.mark.slow
 def test_the_page_says_how_to_repeat_the_run(linked_by_hand):
     links = linked_by_hand([np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([[5.0], [6.0]])], [[1, 0]])
     links = replace(links, choices={"missingness": True, "known_pairs": 2, "forbidden_pairs": 0})
@@ -539,7 +540,10 @@ def test_a_hundred_thousand_rows_make_a_small_page(linked_by_hand):
     assert {data["labels"][0][row] for row in data["row"]} == {ids[row] for row in kept}
 
 
-@pytest.mark.parametrize("kind", ["array", "sparse", "polars", "arrow", "file", "dates"])
+@pytest.mark.parametrize(
+    "kind",
+    ["polars", "file", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("array", "sparse", "arrow", "dates"))],
+)
 def test_tables_of_all_kinds_have_a_page(linked_by_hand, kind, tmp_path):
     rng = np.random.default_rng(5)
     frame = pd.DataFrame(rng.normal(size=(30, 4)), columns=list("wxyz")).round(3)

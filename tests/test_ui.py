@@ -256,6 +256,7 @@ def test_uploads_are_limited_in_number(tmp_path):
 # What is said of files.
 
 
+@pytest.mark.slow
 def test_a_bad_file_has_the_command_lines_message_beside_it(page):
     done = subprocess.run(
         [sys.executable, "-c", "from keyless.cli import main; main()", "inspect", "bad.csv"],
