@@ -21,7 +21,8 @@ from ways import link_by
 
 NAN = np.nan
 ROUTES = ["joint", "pairs"]
-"""As little search as possible, for tables in which there is nothing to find."""
+ONE_QUICK = ["joint", pytest.param("pairs", marks=pytest.mark.slow)]
+"""The two ways of linking, of which the second is tried among the slow tests."""
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +230,7 @@ def test_the_answer_does_not_depend_on_the_number_of_cores(data, found, route, m
     assert_same_links(linked(data.tables, route), found[route])
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 @pytest.mark.parametrize(
     "law", ["rows", "units", *(pytest.param(law, marks=pytest.mark.slow) for law in ("columns", "signs", "offsets"))]
 )
@@ -260,7 +261,7 @@ def test_only_the_rows_matter_and_not_how_they_are_written(data, found, route, l
     np.testing.assert_allclose(new, old, atol=0.02)
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 def test_exchanging_reference_and_table_turns_the_answer_round(data, found, route):
     links = linked(data.tables, route, reference="table1")
     assert links.reference == "table1"
@@ -279,7 +280,7 @@ def test_bent_columns_are_straightened(data, found):
 # --- what the caller knows -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 def test_known_pairs_are_kept_even_where_the_data_say_otherwise(data, route):
     truth = data.truth["table1"]
     wrong = [(0, int(truth[1])), (1, int(truth[0]))]
@@ -293,6 +294,7 @@ def test_known_pairs_are_kept_even_where_the_data_say_otherwise(data, route):
     assert links.coupling("table1")[0, truth[0]] == 0
 
 
+@pytest.mark.slow
 def test_known_pairs_are_kept_where_nothing_can_be_linked():
     rng = np.random.default_rng(11)
     tables = {"a": rng.normal(size=(40, 5)), "b": rng.normal(size=(35, 4))}
@@ -303,7 +305,7 @@ def test_known_pairs_are_kept_where_nothing_can_be_linked():
     np.testing.assert_array_equal(links.found["b"].alone[[3, 17]], 0.0)
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 def test_forbidden_pairs_are_never_made(data, route):
     truth = data.truth["table1"]
     options = {"partners": "some"} if route == "joint" else {}
@@ -344,7 +346,7 @@ def test_rows_match_inside_their_group_only(route):
     assert links.evidence.needed < free.evidence.needed
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 def test_a_row_that_nobody_may_match_is_surely_alone(data, route):
     truth = data.truth["table1"]
     left = pd.DataFrame(data.tables["reference"]).assign(ward="a")
@@ -487,7 +489,7 @@ def test_tiny_tables_have_an_answer_but_prove_nothing(rows, route):
         assert np.isfinite(links.joined().to_numpy(dtype=float)).all()
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 def test_columns_and_rows_that_say_nothing_do_no_harm(gaps, route):
     tables = {name: table.copy() for name, table in gaps.tables.items()}
     truth = gaps.truth["table1"]
@@ -511,7 +513,7 @@ def test_columns_and_rows_that_say_nothing_do_no_harm(gaps, route):
     assert links.completed["table1"][:, 0].tolist() == [-2.0] * 50
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 def test_constant_tables_say_nothing_at_all(route):
     links = link_by(route, [np.ones((6, 3)), np.full((6, 2), -4.0)], random_state=0)
     assert links.evidence.verdict == "unlinkable"
@@ -550,7 +552,7 @@ def test_the_time_limit_is_kept_and_told(route):
     assert np.isfinite(links.matches["probability"]).all()
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 def test_progress_is_told_as_stage_step_total_and_objective(data, found, route):
     told = []
     links = linked(data.tables, route, callback=lambda *parts: told.append(parts))
