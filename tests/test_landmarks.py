@@ -213,7 +213,7 @@ def cloud(latents, noise, rng):
     return Cloud(means.astype(np.float32), np.eye(rank) / noise**2)
 
 
-@pytest.mark.parametrize("kind", ["laplace", "normal", "exponential"])
+@pytest.mark.parametrize("kind", ["laplace", pytest.param("normal", marks=pytest.mark.slow), "exponential"])
 def test_a_planted_rotation_is_found(rng, kind):
     """Unequal sizes, 80% overlap."""
     common, rank, noise = 4_000, 6, 0.1

@@ -221,6 +221,7 @@ def test_answers_come_in_the_forms_of_known_pairs(strangers, pairs):
     assert told(strangers.answer(pairs))["lab"] == [(3, 10), (5, 7), (17, 2)]
 
 
+@pytest.mark.slow
 def test_the_search_begins_from_a_map_that_was_believed(easy, strangers):
     links, truth = easy
     with mock.patch("keyless.linking.Linking", partial(Linking, way="pairs")):
