@@ -123,6 +123,7 @@ def test_forbidden_pairs_and_groups_are_kept():
     assert (link.permutation == truth)[50:].mean() > 0.95
 
 
+@pytest.mark.slow
 def test_known_pairs_lead_where_the_search_finds_nothing():
     made = make_shuffled_tables(100, (20, 15), rank=4, noise=0.3, random_state=8)
     truth = made.truth["table1"]
