@@ -145,6 +145,7 @@ def test_a_table_may_come_from_standard_input(made):
     assert "--resume: must not come with standard input" in done.stderr
 
 
+@pytest.mark.slow
 def test_json_is_for_machines(folder, capsys):
     assert exit_code("link", "clinic.csv", "lab.csv", "--id", "patient_id", "--json") == 0
     said = json.loads(capsys.readouterr().out)
@@ -529,6 +530,7 @@ def test_an_unreadable_file(open_folder):
     assert not (open_folder / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written(open_folder):
     before = everything(open_folder)
     open_folder.chmod(0o555)

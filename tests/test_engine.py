@@ -73,6 +73,7 @@ def test_gaps_are_matched_by_a_model_of_raw_columns():
     assert np.isfinite(link.ratios).all()
 
 
+@pytest.mark.slow
 def test_probabilities_of_a_row_sum_to_one():
     tables, _, _ = tumours(0.2, 0.2, seed=3)
     link = linked(tables)
@@ -166,6 +167,7 @@ def test_progress_is_told():
     assert all(step <= total for _, step, total, _ in told)
 
 
+@pytest.mark.slow
 def test_every_row_may_be_asked_for():
     tables, _, _ = tumours(0.1, 0.0, seed=9)
     link = linked(tables, every_row=True, comparisons=0)
@@ -173,6 +175,7 @@ def test_every_row_may_be_asked_for():
     np.testing.assert_allclose(link.pairs.sum(axis=1), 1.0, atol=0.02)
 
 
+@pytest.mark.slow
 def test_forms_are_chosen_by_how_well_partners_stand_out():
     tables, _, _ = tumours(seed=10)
     left, right = (Side(table) for table in tables)
@@ -209,6 +212,7 @@ def test_listed_pairs_give_the_matches_of_all_pairs(left, right):
     np.testing.assert_array_equal(listed.ratios.shape, dense.ratios.shape)
 
 
+@pytest.mark.slow
 def test_listed_pairs_keep_groups_and_forbidden_pairs():
     tables, _, truth = tumours(seed=12)
     groups = np.arange(len(truth)) % 5

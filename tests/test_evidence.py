@@ -69,7 +69,7 @@ def test_unrelated_tables_are_not_called_linked(seed, n_rows):
     assert judged(found(one, two, spaces=4)).verdict == "unlinkable"
 
 
-@pytest.mark.parametrize("n_rows", [80, pytest.param(160, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_rows", [80, 160])
 def test_different_people_with_the_same_columns_are_not_called_linked(rng, n_rows):
     latent, loadings = rng.exponential(size=(2 * n_rows, 4)), rng.normal(size=(4, 30))
     values = latent @ loadings + 0.3 * rng.normal(size=(2 * n_rows, 30))

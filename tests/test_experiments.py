@@ -164,6 +164,7 @@ def test_the_command_line(tmp_path, capsys):
         assert done.value.code == 2
 
 
+@pytest.mark.slow
 def test_the_page_is_what_the_results_say():
     code = "import make_paper_page; assert make_paper_page.page() == make_paper_page.PAGE.read_text(encoding='utf-8')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "docs", capture_output=True, text=True, check=False)

@@ -179,6 +179,7 @@ def test_standard_order_survives_rounding_and_ties():
     np.testing.assert_array_equal(again[1], standard[1])
 
 
+@pytest.mark.slow
 def test_tables_of_different_sizes_leave_strangers_alone():
     entities = [np.arange(0, 120), np.arange(20, 150), np.arange(0, 140)]
     tables, truth = make_tables(7, 150, (20, 15, 15), rank=4, noise=0.2, entities=entities)

@@ -449,7 +449,7 @@ def test_a_fifth_of_all_entries_missing():
     assert np.isfinite(filled).all()
 
 
-@pytest.mark.parametrize("sizes", [pytest.param((5_000, 5_000), marks=pytest.mark.slow), (5_000, 7_000)])
+@pytest.mark.parametrize("sizes", [(5_000, 5_000), (5_000, 7_000)])
 def test_part_of_the_entities_in_both(sizes):
     tables, truth = made(sizes, common=4_000, noise=0.02)
     links = linked(tables)

@@ -159,6 +159,7 @@ def test_copies_of_a_table_have_its_minimiser():
     assert np.allclose(np.abs(many.right), 2 * np.abs(one.right), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_start_from_a_part_saves_sweeps_and_moves_nothing(monkeypatch):
     values, mask, thin = ratings(1500, 25)
     plain = soft_impute(thin, None, 8.0, **TIGHT)

@@ -268,6 +268,7 @@ def test_exchanging_reference_and_table_turns_the_answer_round(data, found, rout
     np.testing.assert_array_equal(links.permutations["reference"], np.argsort(found[route].permutations["table1"]))
 
 
+@pytest.mark.slow
 def test_bent_columns_are_straightened(data, found):
     bent = {name: np.exp(table / 2) for name, table in data.tables.items()}
     links = linked(bent, "joint")
@@ -419,6 +420,7 @@ def test_everyone_has_a_partner_where_the_caller_says_so():
     assert sorted(links.permutations["table1"]) == list(range(40))
 
 
+@pytest.mark.slow
 def test_which_entries_are_missing_may_count():
     """Entries are missing by a rule both tables follow, so that the pattern tells who it is."""
     rng = np.random.default_rng(2)
@@ -513,13 +515,15 @@ def test_columns_and_rows_that_say_nothing_do_no_harm(gaps, route):
     assert links.completed["table1"][:, 0].tolist() == [-2.0] * 50
 
 
-@pytest.mark.parametrize("route", ONE_QUICK)
+@pytest.mark.slow
+@pytest.mark.parametrize("route", ROUTES)
 def test_constant_tables_say_nothing_at_all(route):
     links = link_by(route, [np.ones((6, 3)), np.full((6, 2), -4.0)], random_state=0)
     assert links.evidence.verdict == "unlinkable"
     np.testing.assert_array_equal(links.completed["table1"], -4.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(20, 1), (4, 30)])
 def test_narrow_and_wide_tables(shape):
     rng = np.random.default_rng(3)
@@ -528,6 +532,7 @@ def test_narrow_and_wide_tables(shape):
     assert len(links.matches) == shape[0]
 
 
+@pytest.mark.slow
 def test_nothing_is_known_of_a_table():
     links = keyless.link([np.full((5, 2), NAN), np.eye(5)], random_state=0, max_time=10)
     assert links.evidence.verdict == "unlinkable"

@@ -264,6 +264,7 @@ def test_half_of_the_published_test_ratings_are_in_another_training_part():
     assert expected > 0.5
 
 
+@pytest.mark.slow
 @needs_data
 def test_shared_films_identify_most_users():
     ratings = read_ratings(data_home() / "ml-100k")

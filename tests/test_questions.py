@@ -166,6 +166,7 @@ def test_look_alikes_are_asked_for_once_a_group(easy):
     assert [chance for *_, chance in asked[0].candidates] == [0.25] * 4
 
 
+@pytest.mark.slow
 def test_several_tables_take_turns():
     made = keyless.datasets.make_shuffled_tables(30, (8, 7, 6), rank=3, noise=0.02, random_state=2)
     links = linked(made.tables)

@@ -156,6 +156,7 @@ def in_doubt(linked_by_hand):
     return make
 
 
+@pytest.mark.slow
 def test_expected_right_is_said_only_where_the_map_is_believed(in_doubt):
     for verdict, doubt in (("linked", "none"), ("uncertain", "rows")):
         assert "expected right" in Outline(render(in_doubt(verdict, doubt))).said
@@ -185,6 +186,7 @@ def test_uncertain_says_which_of_the_two_it_is_and_what_to_do(in_doubt):
     assert "--known-pairs pairs.csv" not in render(links, command=given)
 
 
+@pytest.mark.slow
 def test_where_the_map_is_in_doubt_the_surest_come_first(in_doubt):
     links = in_doubt("uncertain", "map", 0.31)
     best = links.matches.sort_values("probability", ascending=False, kind="stable")["reference_id"].iloc[0]
@@ -196,6 +198,7 @@ def test_where_the_map_is_in_doubt_the_surest_come_first(in_doubt):
         assert shown[1] == str(first)
 
 
+@pytest.mark.slow
 def test_where_information_suffices_nothing_is_said_to_be_missing(in_doubt):
     said = Outline(render(in_doubt("uncertain", "map", 0.4, score=5.0))).said
     assert "possible partners" not in said
@@ -371,6 +374,7 @@ def test_the_details_are_those_of_explain(page, clinic_lab_and_watch):
             assert answer == (label == (pair.row_id if pair.matched else None))
 
 
+@pytest.mark.slow
 def test_a_wide_table_has_details_of_fewer_rows_and_columns(linked_by_hand):
     rng = np.random.default_rng(7)
     values = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 10_000))

@@ -135,6 +135,7 @@ def test_joined_is_the_same_in_both_formats(links, tmp_path):
     pd.testing.assert_frame_equal(from_csv, from_parquet, check_dtype=False, check_exact=True)
 
 
+@pytest.mark.slow
 def test_everything_can_be_made_again_from_the_saved_result(links, tmp_path):
     runs.write_run(links, tmp_path / "one", configuration="x = 1\n")
     again = runs.read_run(tmp_path / "one")
@@ -304,6 +305,7 @@ def test_reading_what_is_no_run(tmp_path):
         runs.read_run(tmp_path)
 
 
+@pytest.mark.slow
 def test_trouble_while_writing_leaves_the_old_run(links, tmp_path, monkeypatch):
     runs.write_run(links, tmp_path / "run", warnings=["old"])
     monkeypatch.setattr(runs.outputs, "_record", lambda *_args: 1 / 0)
