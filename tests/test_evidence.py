@@ -69,6 +69,7 @@ def test_unrelated_tables_are_not_called_linked(seed, n_rows):
     assert judged(found(one, two, spaces=4)).verdict == "unlinkable"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [80, 160])
 def test_different_people_with_the_same_columns_are_not_called_linked(rng, n_rows):
     latent, loadings = rng.exponential(size=(2 * n_rows, 4)), rng.normal(size=(4, 30))
@@ -113,6 +114,7 @@ def test_without_time_for_chance_nothing_is_certain():
     assert verdict.excess == verdict.score
 
 
+@pytest.mark.slow
 def test_fewer_choices_need_less():
     reference, table, truth = tables()
     groups = np.arange(80) // 8

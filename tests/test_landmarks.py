@@ -149,6 +149,7 @@ def test_more_neighbours_than_points_with_faiss(rng):
     assert nearest(np.empty((0, 2)), rng.normal(size=(5, 2)), 1).points.tolist() == [[-1]] * 5
 
 
+@pytest.mark.slow
 def test_cells_find_nearly_all_and_look_at_few(rng, monkeypatch):
     pytest.importorskip("faiss")
     points = rng.normal(size=(20_000, 4)).astype(np.float32)
@@ -449,6 +450,7 @@ def test_a_fifth_of_all_entries_missing():
     assert np.isfinite(filled).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(5_000, 5_000), (5_000, 7_000)])
 def test_part_of_the_entities_in_both(sizes):
     tables, truth = made(sizes, common=4_000, noise=0.02)
