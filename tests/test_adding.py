@@ -84,7 +84,10 @@ def test_added_rows_may_lack_columns_and_come_in_parts(data, framed, links):
     assert more.choices["added"] == {"b": 10}
 
 
-@pytest.mark.parametrize("kind", ["array", "integers", "sparse", "polars", "records"])
+@pytest.mark.parametrize(
+    "kind",
+    ["array", "records", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("integers", "sparse", "polars"))],
+)
 def test_every_kind_of_table_grows(data, kind):
     reference, table = data.tables["reference"], data.tables["table1"]
     if kind in ("integers", "sparse"):

@@ -138,7 +138,7 @@ def test_every_pair_that_is_ruled_out_counts(tables, tmp_path):
     assert searched == [True, True]
 
 
-@pytest.mark.parametrize("method", ["joint", "pairs"])
+@pytest.mark.parametrize("method", ["joint", pytest.param("pairs", marks=pytest.mark.slow)])
 def test_a_run_that_was_cut_off_goes_on(tables, tmp_path, method):
     """Interrupted while it looks at chance, the run does not search again, and ends as if it had not been cut off."""
     options = {"random_state": 1, "effort": "quick"}

@@ -204,6 +204,7 @@ def small(*, random_state, observed):
 """
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_traceback():
     code = f"{SMALL}\nfrom keyless import cli\ndatasets.load_shuffled_tumours = small\ncli.main(['demo'])"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

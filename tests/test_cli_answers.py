@@ -59,6 +59,7 @@ def test_joined_is_what_the_library_joins(run):
     np.testing.assert_allclose(parquet[lab].to_numpy(), frame[lab].to_numpy())
 
 
+@pytest.mark.slow
 def test_how_threshold_and_filling_are_options(folder, run, tmp_path, capsys):
     links = runs.read_run(run).links
     least = float(np.median(links.found["lab"].probability[links.permutations["lab"] >= 0]))

@@ -145,6 +145,7 @@ def test_a_table_may_come_from_standard_input(made):
     assert "--resume: must not come with standard input" in done.stderr
 
 
+@pytest.mark.slow
 def test_json_is_for_machines(folder, capsys):
     assert exit_code("link", "clinic.csv", "lab.csv", "--id", "patient_id", "--json") == 0
     said = json.loads(capsys.readouterr().out)
@@ -198,6 +199,7 @@ def test_unrelated_tables_end_with_3(tmp_path, monkeypatch, capsys, rng):
     assert "clinic and lab: unlinkable" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_check_says_it_in_words_and_json(folder, capsys):
     before = everything(folder)
     assert exit_code("check", "clinic.csv", "lab.csv", "--id", "patient_id") == 0
@@ -214,6 +216,7 @@ def test_check_says_it_in_words_and_json(folder, capsys):
     assert everything(folder) == before
 
 
+@pytest.mark.slow
 def test_known_pairs_and_forbidden_pairs_come_from_files(folder, capsys):
     """A part of matches.csv will do, ids as text."""
     rows = (folder / "run" / "matches.csv").read_text(encoding="utf-8").splitlines()
@@ -386,6 +389,7 @@ def test_report_comes_from_the_folder_alone(folder, capsys):
     assert "there is no" in refused(capsys, "report", "run", "--out", "no/page.html")
 
 
+@pytest.mark.slow
 def test_the_report_can_go_elsewhere_too(folder):
     assert exit_code("link", "clinic.csv", "lab.csv", "--report", "page.html") == 0
     assert (folder / "page.html").is_file()
@@ -428,6 +432,7 @@ def test_the_same_file_twice(capsys):
     assert "hold exactly the same" in refused(capsys, "check", "clinic.csv", "copy.csv")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_shuffled_copies_are_told(capsys):
     frame = pd.read_csv("clinic.csv", dtype=str, keep_default_na=False)
@@ -464,7 +469,13 @@ def test_a_folder_with_other_files_is_left_alone(folder, capsys):
     assert everything(folder) == before
 
 
-@pytest.mark.parametrize("name", ['say "hi"', "two\nlines", "🧪", ".hidden", "=cmd", "a'b;c", "nul"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "two\nlines",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ('say "hi"', "🧪", ".hidden", "=cmd", "a'b;c", "nul")),
+    ],
+)
 def test_awkward_file_names(made, tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)
     shutil.copy(made / "clinic.csv", "clinic.csv")
@@ -477,6 +488,7 @@ def test_awkward_file_names(made, tmp_path, monkeypatch, capsys, name):
     assert {row["table"] for row in records(Path("run/matches.csv"))} == {runs.spreadsheet_safe(table)}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_formulas_are_made_safe_or_exact():
     frame = pd.read_csv("lab.csv", dtype=str, keep_default_na=False)
@@ -508,6 +520,7 @@ def open_folder(made) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.slow
 def test_an_unreadable_file(open_folder):
     (open_folder / "lab.csv").chmod(0)
     done = child(open_folder, "link", "clinic.csv", "lab.csv", "--out", "new", before=UNPRIVILEGED)
@@ -517,6 +530,7 @@ def test_an_unreadable_file(open_folder):
     assert not (open_folder / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written(open_folder):
     before = everything(open_folder)
     open_folder.chmod(0o555)
@@ -530,6 +544,7 @@ def test_a_folder_that_cannot_be_written(open_folder):
     assert everything(open_folder) == before
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_old_run(folder):
     before = everything(folder)
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))"
@@ -599,6 +614,7 @@ def test_the_first_signal_saves_the_best_so_far(folder, number):
     assert run.record["status"]["reason"] != "converged"
 
 
+@pytest.mark.slow
 def test_the_second_signal_quits_at_once(folder):
     before = everything(folder)
     process = _started(folder, ["link", "clinic.csv", "lab.csv", "--out", "run"], deaf=True)
@@ -682,6 +698,7 @@ def test_a_killed_run_is_resumed(folder, capsys):
     assert not (folder / "new.unfinished").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_resuming_nothing_starts_and_says_so(capsys):
     assert exit_code("link", "clinic.csv", "lab.csv", "--out", "new", "--resume") == 0
@@ -720,6 +737,7 @@ def test_each_table_may_have_an_id_of_its_own(capsys):
     assert Path("page.html").read_bytes() == Path("new/report.html").read_bytes()
 
 
+@pytest.mark.slow
 def test_options_of_the_engine_reach_it(folder, monkeypatch):
     seen = {}
 
@@ -775,6 +793,7 @@ def test_places_are_checked_before_the_work(capsys, monkeypatch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo terminal")
 def test_progress_is_a_bar_on_a_terminal(folder):
     import pty

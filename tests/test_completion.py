@@ -211,15 +211,16 @@ def test_function_explains_bad_input(change, message):
 # --- the estimator ---------------------------------------------------------------------------------------------------
 
 
-@parametrize_with_checks(
-    [
-        SoftImpute(),
-        SoftImpute(penalty=1.0, offsets="both"),
-        SoftImpute(offsets="none", rank=1),
-        SoftImpute(scale=False),
-    ]
-)
+@parametrize_with_checks([SoftImpute()])
 def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [SoftImpute(penalty=1.0, offsets="both"), SoftImpute(offsets="none", rank=1), SoftImpute(scale=False)]
+)
+def test_scikit_learn_contract_of_other_options(estimator, check):
     check(estimator)
 
 
@@ -411,6 +412,7 @@ def test_duplicate_rows_are_filled_alike():
 # --- choosing penalty and rank ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_choice_recovers_rank_and_beats_simple_fills():
     values, mask = problem(300, 60, rank=4, noise=0.2, observed=0.6)
     values = values + np.linspace(-5, 5, 60)

@@ -108,7 +108,7 @@ def test_rows_far_out_are_those_of_the_whole_cloud(rng, monkeypatch):
         {"kind": "student", "own": 0},
         {"own": 10},
         {"sizes": (2_000, 8_000)},
-        {"sizes": (20_000, 2_000)},
+        pytest.param({"sizes": (20_000, 2_000)}, marks=pytest.mark.slow),
         {"shared": 3_000},
     ],
     ids=str,
@@ -136,7 +136,7 @@ def test_common_components_are_matched(rng, case):
 
 
 @pytest.mark.parametrize("kind", list(DRAWS))
-@pytest.mark.parametrize("common", [2, 3, 8])
+@pytest.mark.parametrize("common", [2, *(pytest.param(common, marks=pytest.mark.slow) for common in (3, 8))])
 def test_unrelated_clouds_have_no_components_in_common(rng, kind, common):
     clouds = [planted(rng, common=common, own=0, kind=kind)[0][0] for _ in range(2)]
     found = match_components(*clouds, rng=rng)

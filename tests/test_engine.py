@@ -51,7 +51,10 @@ def test_tables_of_the_same_rows_are_matched_whole():
     assert abs(link.probability.mean() - recall) < 0.02
 
 
-@pytest.mark.parametrize(("left", "right", "recall", "precision"), [(0.05, 0.0, 0.95, 0.97), (0.2, 0.2, 0.9, 0.9)])
+@pytest.mark.parametrize(
+    ("left", "right", "recall", "precision"),
+    [pytest.param(0.05, 0.0, 0.95, 0.97, marks=pytest.mark.slow), (0.2, 0.2, 0.9, 0.9)],
+)
 def test_rows_without_partner_stay_alone(left, right, recall, precision):
     tables, _, truth = tumours(left, right, seed=1)
     link = linked(tables)
@@ -62,6 +65,7 @@ def test_rows_without_partner_stay_alone(left, right, recall, precision):
     assert abs(link.probability[stated].mean() - found[1]) < 0.05
 
 
+@pytest.mark.slow
 def test_gaps_are_matched_by_a_model_of_raw_columns():
     tables, masks, truth = tumours(gaps=0.1, seed=2)
     link = linked(tables, masks)
@@ -69,6 +73,7 @@ def test_gaps_are_matched_by_a_model_of_raw_columns():
     assert np.isfinite(link.ratios).all()
 
 
+@pytest.mark.slow
 def test_probabilities_of_a_row_sum_to_one():
     tables, _, _ = tumours(0.2, 0.2, seed=3)
     link = linked(tables)
@@ -82,6 +87,7 @@ def test_probabilities_of_a_row_sum_to_one():
     assert (link.probability[rows] >= 0.5).all()
 
 
+@pytest.mark.slow
 def test_the_answer_does_not_depend_on_the_order_of_rows_or_the_number_of_jobs(rng, monkeypatch):
     tables, _, _ = tumours(0.05, 0.0, seed=4)
     link = linked(tables)
@@ -93,6 +99,7 @@ def test_the_answer_does_not_depend_on_the_order_of_rows_or_the_number_of_jobs(r
     np.testing.assert_allclose(moved.probability, link.probability[rows], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_units_do_not_matter(rng):
     tables, _, _ = tumours(seed=5)
     units = [rng.uniform(0.1, 10, size=table.shape[1]) for table in tables]
@@ -117,6 +124,7 @@ def test_forbidden_pairs_and_groups_are_kept():
     assert (link.permutation == truth)[50:].mean() > 0.95
 
 
+@pytest.mark.slow
 def test_known_pairs_lead_where_the_search_finds_nothing():
     made = make_shuffled_tables(100, (20, 15), rank=4, noise=0.3, random_state=8)
     truth = made.truth["table1"]
@@ -150,6 +158,7 @@ def test_a_time_limit_is_kept():
         assert np.unique(link.permutation[link.permutation >= 0]).size == np.sum(link.permutation >= 0)
 
 
+@pytest.mark.slow
 def test_progress_is_told():
     tables, _, _ = tumours(seed=8)
     told = []
@@ -158,6 +167,7 @@ def test_progress_is_told():
     assert all(step <= total for _, step, total, _ in told)
 
 
+@pytest.mark.slow
 def test_every_row_may_be_asked_for():
     tables, _, _ = tumours(0.1, 0.0, seed=9)
     link = linked(tables, every_row=True, comparisons=0)
@@ -165,6 +175,7 @@ def test_every_row_may_be_asked_for():
     np.testing.assert_allclose(link.pairs.sum(axis=1), 1.0, atol=0.02)
 
 
+@pytest.mark.slow
 def test_forms_are_chosen_by_how_well_partners_stand_out():
     tables, _, _ = tumours(seed=10)
     left, right = (Side(table) for table in tables)
@@ -186,6 +197,7 @@ def test_tiny_tables_of_unequal_size(shape, rng):
     assert np.isfinite(link.probability).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("left", "right"), [(0.0, 0.0), (0.1, 0.1)])
 def test_listed_pairs_give_the_matches_of_all_pairs(left, right):
     tables, _, truth = tumours(left, right, seed=11)
@@ -200,6 +212,7 @@ def test_listed_pairs_give_the_matches_of_all_pairs(left, right):
     np.testing.assert_array_equal(listed.ratios.shape, dense.ratios.shape)
 
 
+@pytest.mark.slow
 def test_listed_pairs_keep_groups_and_forbidden_pairs():
     tables, _, truth = tumours(seed=12)
     groups = np.arange(len(truth)) % 5

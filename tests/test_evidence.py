@@ -61,14 +61,15 @@ def test_a_link_is_called_one(fixture, request):
     assert link.crossings[0].halved == (fixture == "halved")
 
 
-@pytest.mark.parametrize("n_rows", [80, 160])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("n_rows", [80, pytest.param(160, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_unrelated_tables_are_not_called_linked(seed, n_rows):
     one, _, _ = tables(n_rows, seed=seed)
     _, two, _ = tables(n_rows, seed=seed + 50)
     assert judged(found(one, two, spaces=4)).verdict == "unlinkable"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [80, 160])
 def test_different_people_with_the_same_columns_are_not_called_linked(rng, n_rows):
     latent, loadings = rng.exponential(size=(2 * n_rows, 4)), rng.normal(size=(4, 30))
@@ -76,6 +77,7 @@ def test_different_people_with_the_same_columns_are_not_called_linked(rng, n_row
     assert judged(found(values[:n_rows, :15], values[n_rows:, 15:], spaces=4)).verdict != "linked"
 
 
+@pytest.mark.slow
 def test_relabelling_relabels_the_matches_and_changes_no_verdict(linked, rng):
     link, _ = linked
     reference, table, _ = tables()
@@ -112,6 +114,7 @@ def test_without_time_for_chance_nothing_is_certain():
     assert verdict.excess == verdict.score
 
 
+@pytest.mark.slow
 def test_fewer_choices_need_less():
     reference, table, truth = tables()
     groups = np.arange(80) // 8
@@ -158,7 +161,7 @@ def mirror_images(rng, *, shapes=15, rank=3):
     return [table + 0.02 * rng.normal(size=table.shape) for table in tables]
 
 
-@pytest.mark.parametrize("method", ["joint", "auto"])
+@pytest.mark.parametrize("method", [pytest.param("joint", marks=pytest.mark.slow), "auto"])
 def test_what_comes_in_mirror_images_is_not_linked(method):
     rng = np.random.default_rng(3)
     first, second = mirror_images(rng)

@@ -164,6 +164,7 @@ def test_the_command_line(tmp_path, capsys):
         assert done.value.code == 2
 
 
+@pytest.mark.slow
 def test_the_page_is_what_the_results_say():
     code = "import make_paper_page; assert make_paper_page.page() == make_paper_page.PAGE.read_text(encoding='utf-8')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "docs", capture_output=True, text=True, check=False)
@@ -192,6 +193,7 @@ def test_keyless_and_the_oracle_are_right_where_it_is_easy():
     assert oracle_wrong(made) == 0
 
 
+@pytest.mark.slow
 def test_m3o_sees_the_tables_alone():
     """The answer may be anything without changing what M³O finds: only the count of wrong rows changes."""
     made = draw(3, **SMALL)
@@ -254,6 +256,7 @@ def test_propositions_hold_and_the_theorem_does_not():
     assert not is_broken(claim | {"least wrong": 0})
 
 
+@pytest.mark.slow
 def test_the_theorem_is_broken_in_the_table(tmp_path):
     run_experiment(experiments.get("theory"), tmp_path, quick=True, seeds=4)
     kept = json.loads((tmp_path / "theory.json").read_text())
@@ -275,6 +278,7 @@ def test_traces_end_with_the_solution(name):
     assert name in VARIANTS
 
 
+@pytest.mark.slow
 def test_parts_of_keyless_can_be_left_out():
     made = draw(0, n_rows=60)
     assert aligned(made) == 0

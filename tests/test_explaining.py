@@ -76,6 +76,7 @@ def test_contributions_add_up_to_the_ratio(seed, noise):
     assert not two[~right.mask].any()
 
 
+@pytest.mark.slow
 def test_contributions_are_the_parts_in_the_growth_of_the_ratio():
     """∫ ∂ratio/∂weight_k along equal weights, by differences of densities and the trapezoid rule."""
     left, right = two_sides(1, rows=1)

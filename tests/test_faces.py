@@ -214,6 +214,7 @@ class TestPatchArranger:
         with pytest.raises(InputError, match="parents"):
             PatchArranger(parents=0)
 
+    @pytest.mark.slow
     def test_a_portrait_cut_into_81_patches(self):
         image = public_images()["portrait"]
         problem, truth = corrupt(image, 20, range(81), missing=0.3, random_state=0)
@@ -243,6 +244,7 @@ class TestProtocol:
         assert np.array_equal(found, truth)
         assert relative_error(estimate, image) < 0.11
 
+    @pytest.mark.slow
     def test_every_method_gives_an_image_and_a_permutation(self):
         image = public_images()["flower"]
         problem, truth = corrupt(image, 30, upper_left(6), missing=0.3, random_state=0)
@@ -318,6 +320,7 @@ class TestExperiment:
         assert (tmp_path / "out" / "faces.svg").stat().st_size > 0
         assert len(shown) == 3
 
+    @pytest.mark.slow
     def test_with_data_their_faces_are_numbers_and_never_pictures(self, monkeypatch, tmp_path, shown):
         folder = tmp_path / "data" / "faces"
         folder.mkdir(parents=True)

@@ -162,6 +162,7 @@ def test_missing_markers_are_configurable(write):
     assert "row 3: 'NA' is not a number" in refusal(path, Reading(missing=("-99", "")))
 
 
+@pytest.mark.slow
 def test_ten_thousand_constant_columns(write):
     head = ",".join(f"c{k}" for k in range(10_000))
     table = read_table(write(f"{head},x\n" + "".join("1," * 10_000 + f"{i}\n" for i in range(6))), name="lab")

@@ -41,6 +41,7 @@ def test_a_map_that_foretells_known_pairs_is_believed():
     assert stated.mean() < right.mean() + 3 * np.sqrt(0.25 / KNOWN)
 
 
+@pytest.mark.slow
 def test_pairs_told_of_other_entities_prove_nothing():
     given, truth = tables(4, related=False)
     links = keyless.link(given, known_pairs=some(truth, 0), random_state=0)
@@ -48,6 +49,7 @@ def test_pairs_told_of_other_entities_prove_nothing():
     assert links.evidence.verdict != "linked"
 
 
+@pytest.mark.slow
 def test_few_known_pairs_are_all_told_to_the_search():
     given, truth = tables(5)
     links = keyless.link(given, known_pairs=some(truth, 0)[: FEWEST_KNOWN - 1], effort="quick", random_state=0)

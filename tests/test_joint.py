@@ -137,7 +137,7 @@ def test_the_order_of_tables_only_relabels_the_answer(three, order):
         np.testing.assert_array_equal(moved.couplings[0], found.couplings[order[1] - 1])
 
 
-@pytest.mark.parametrize("may_be_alone", [False, True])
+@pytest.mark.parametrize("may_be_alone", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_laws_hold_where_links_are_uncertain(may_be_alone):
     """Everything moved at once, by rounding too, in problems where some rows are close to a tie."""
     if may_be_alone:
@@ -179,6 +179,7 @@ def test_standard_order_survives_rounding_and_ties():
     np.testing.assert_array_equal(again[1], standard[1])
 
 
+@pytest.mark.slow
 def test_tables_of_different_sizes_leave_strangers_alone():
     entities = [np.arange(0, 120), np.arange(20, 150), np.arange(0, 140)]
     tables, truth = make_tables(7, 150, (20, 15, 15), rank=4, noise=0.2, entities=entities)
@@ -217,12 +218,13 @@ def test_unequal_sizes_without_strangers_match_the_smaller_side():
     assert wrong(found, truth) == 0
 
 
-@pytest.mark.parametrize("may_be_alone", [None, True])
+@pytest.mark.parametrize("may_be_alone", [None, pytest.param(True, marks=pytest.mark.slow)])
 def test_unrelated_tables_do_not_convince(may_be_alone):
     tables = [make_tables(seed, 40, (10,))[0][0] for seed in (1, 2)]
     assert not link_tables(tables, may_be_alone=may_be_alone, deadline=Deadline(1.5)).convincing
 
 
+@pytest.mark.slow
 def test_the_status_says_so_when_nothing_convinces():
     tables = [make_tables(seed, 8, (1,), rank=1)[0][0] for seed in (1, 2)]
     found = link_tables(tables)

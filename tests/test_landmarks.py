@@ -149,6 +149,7 @@ def test_more_neighbours_than_points_with_faiss(rng):
     assert nearest(np.empty((0, 2)), rng.normal(size=(5, 2)), 1).points.tolist() == [[-1]] * 5
 
 
+@pytest.mark.slow
 def test_cells_find_nearly_all_and_look_at_few(rng, monkeypatch):
     pytest.importorskip("faiss")
     points = rng.normal(size=(20_000, 4)).astype(np.float32)
@@ -213,7 +214,7 @@ def cloud(latents, noise, rng):
     return Cloud(means.astype(np.float32), np.eye(rank) / noise**2)
 
 
-@pytest.mark.parametrize("kind", ["laplace", "normal", "exponential"])
+@pytest.mark.parametrize("kind", ["laplace", pytest.param("normal", marks=pytest.mark.slow), "exponential"])
 def test_a_planted_rotation_is_found(rng, kind):
     """Unequal sizes, 80% overlap."""
     common, rank, noise = 4_000, 6, 0.1
@@ -412,6 +413,7 @@ def test_two_easy_tables_are_linked_exactly(easy, easy_links):
     assert easy_links.matches["probability"].min() > 0.5
 
 
+@pytest.mark.slow
 def test_order_unit_and_sign_do_not_matter(easy):
     """Permuted rows permute the answer; columns may be scaled and turned."""
     (tables, truth), rng = easy, np.random.default_rng(3)
@@ -430,6 +432,7 @@ def test_links_are_saved_loaded_and_filled_in(easy, easy_links, tmp_path):
     np.testing.assert_allclose(easy_links.completed["t1"], tables["t1"][truth["t1"]])
 
 
+@pytest.mark.slow
 def test_three_tables():
     tables, truth = made((5_000,) * 3, (16, 14, 12), noise=0.02)
     links = linked(tables)
@@ -438,6 +441,7 @@ def test_three_tables():
         assert links.evidence_for(name).verdict == "linked"
 
 
+@pytest.mark.slow
 def test_a_fifth_of_all_entries_missing():
     tables, truth = made((5_000,) * 2, (24, 20), rank=4, noise=0.02, missing=0.2)
     links = linked(tables)
@@ -446,6 +450,7 @@ def test_a_fifth_of_all_entries_missing():
     assert np.isfinite(filled).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(5_000, 5_000), (5_000, 7_000)])
 def test_part_of_the_entities_in_both(sizes):
     tables, truth = made(sizes, common=4_000, noise=0.02)
@@ -454,11 +459,13 @@ def test_part_of_the_entities_in_both(sizes):
     assert links.evidence.verdict == "linked"
 
 
+@pytest.mark.slow
 def test_all_of_the_smaller_table_in_a_larger_reference():
     tables, truth = made((7_000, 5_000), noise=0.02)
     assert min(scores(linked(tables), truth)) > 0.99
 
 
+@pytest.mark.slow
 def test_known_and_forbidden_pairs(easy):
     """The pairs known are wrong on purpose: what the caller says counts, and does not spoil the others or the score."""
     tables, truth = easy
@@ -473,6 +480,7 @@ def test_known_and_forbidden_pairs(easy):
     assert links.evidence.score < 40
 
 
+@pytest.mark.slow
 def test_rows_match_inside_groups_only():
     """Many groups, some rows of unknown group, in both tables."""
     tables, truth = made((5_000,) * 2, noise=0.1)
@@ -494,6 +502,7 @@ def test_rows_match_inside_groups_only():
     assert min(scores(links, truth)) > 0.99
 
 
+@pytest.mark.slow
 def test_factors_of_one_table_alone_do_not_hide_the_common_ones(rng):
     common = rng.laplace(size=(6_000, 10))
     sides = [np.concatenate([common, rng.laplace(size=(6_000, own))], axis=1) for own in (3, 1)]
@@ -523,6 +532,7 @@ def test_as_accurate_as_the_search_of_all_pairs():
     assert shares[0] >= shares[1] - 0.002
 
 
+@pytest.mark.slow
 def test_probabilities_are_right_on_ambiguous_data():
     tables, truth = made((5_000,) * 2, (30, 24), rank=6, noise=0.3, kind="normal", seed=1)
     links = linked(tables)
@@ -534,12 +544,14 @@ def test_probabilities_are_right_on_ambiguous_data():
     assert abs(expected - right) < 0.03 * right
 
 
+@pytest.mark.slow
 def test_rows_of_equal_tables_all_get_a_partner_when_told_so():
     tables, _ = made((5_000,) * 2, (12, 10), noise=0.07)
     found = linked(tables, partners="all").permutations["t1"]
     np.testing.assert_array_equal(np.sort(found), np.arange(5_000))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_answer_and_finished_stages_are_kept(easy, easy_links, tmp_path):
     first = linked(easy[0], checkpoint=tmp_path)
     stages = []
@@ -574,6 +586,7 @@ def test_few_rows_are_no_error(rows):
     assert links.permutations["t1"].shape == truth["t1"].shape
 
 
+@pytest.mark.slow
 def test_awkward_columns(easy):
     """Constant, empty and integer columns, and rows far off in one table only."""
     tables, truth = easy

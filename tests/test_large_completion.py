@@ -115,7 +115,7 @@ def test_the_mean_of_a_long_float32_column():
     assert np.allclose(model.column_offsets_, columns.mean(axis=0, dtype=np.float64), rtol=1.2e-7)
 
 
-@pytest.mark.parametrize("chunk", [1, 200])
+@pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 200])
 def test_the_size_of_chunks_does_not_matter(chunk, monkeypatch):
     _, _, thin = ratings(60, 30, level=5.0)
     thin = sparse.vstack([thin, sparse.csr_array((3, 30)), thin[:1], sparse.csr_array((2, 30))], format="csr")
@@ -159,6 +159,7 @@ def test_copies_of_a_table_have_its_minimiser():
     assert np.allclose(np.abs(many.right), 2 * np.abs(one.right), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_start_from_a_part_saves_sweeps_and_moves_nothing(monkeypatch):
     values, mask, thin = ratings(1500, 25)
     plain = soft_impute(thin, None, 8.0, **TIGHT)
@@ -239,6 +240,7 @@ def test_entries_of_new_rows_are_those_of_transform(offsets):
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nothing_of_the_size_of_the_dense_table_or_of_entries_times_rank(monkeypatch):
     thin = random_table(20_000, 2_000, 40)
     monkeypatch.setattr(observed, "_CHUNK", 100_000)  # what must not be there would else hide among the chunks
@@ -258,7 +260,7 @@ def test_nothing_of_the_size_of_the_dense_table_or_of_entries_times_rank(monkeyp
 
 
 @pytest.mark.filterwarnings("ignore::keyless.errors.ConvergenceWarning")
-@pytest.mark.parametrize("offsets", ["columns", "both"])
+@pytest.mark.parametrize("offsets", ["columns", pytest.param("both", marks=pytest.mark.slow)])
 def test_the_entries_are_held_once(offsets, monkeypatch):
     """Beside the caller's table: one residual in float64, while the rank grows, and flags."""
     thin = random_table(2_000, 2_000, 600)

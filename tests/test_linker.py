@@ -21,7 +21,8 @@ from ways import link_by
 
 NAN = np.nan
 ROUTES = ["joint", "pairs"]
-"""As little search as possible, for tables in which there is nothing to find."""
+ONE_QUICK = ["joint", pytest.param("pairs", marks=pytest.mark.slow)]
+"""The two ways of linking, of which the second is tried among the slow tests."""
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,11 @@ def found(data):
 @pytest.fixture(scope="module")
 def found_gaps(gaps):
     return keyless.link(gaps.tables, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def fitted(gaps):
+    return TableLinker(random_state=0).fit(gaps.tables)
 
 
 def linked(tables, route, **options):
@@ -106,13 +112,17 @@ def test_what_was_chosen_is_told(found_gaps):
 # --- the estimator ---------------------------------------------------------------------------------------------------
 
 
-def test_the_function_and_the_estimator_agree(gaps, found_gaps):
+def test_the_function_and_the_estimator_agree(found_gaps, fitted):
+    assert_same_links(fitted.links_, found_gaps)
+    assert fitted.n_features_in_ == {"reference": 16, "table1": 14}
+
+
+@pytest.mark.slow
+def test_fitting_again_gives_the_same(gaps, found_gaps):
     linker = TableLinker(random_state=0)
-    assert linker.fit(gaps.tables) is linker
-    assert_same_links(linker.links_, found_gaps)
-    assert linker.n_features_in_ == {"reference": 16, "table1": 14}
-    again = linker.fit(gaps.tables, None).links_
-    assert_same_links(again, found_gaps)
+    for _ in range(2):
+        assert linker.fit(gaps.tables, None) is linker
+        assert_same_links(linker.links_, found_gaps)
 
 
 def test_parameters_can_be_read_set_and_cloned():
@@ -190,15 +200,14 @@ def test_transform_knows_strangers():
     assert unknown.median() < 0.5
 
 
-def test_the_score_is_close_to_1_where_noise_is_low(gaps, found_gaps):
+def test_the_score_is_close_to_1_where_noise_is_low(gaps, found_gaps, fitted):
     """Noise 0.1 in entries of variance 3.01: at best 1 − 0.01/3.01 ≈ 0.997 of what was missing can be known."""
-    linker = TableLinker(random_state=0).fit(gaps.tables)
-    score = linker.score(gaps.complete)
+    score = fitted.score(gaps.complete)
     assert 0.985 < score < 1
     assert score == found_gaps.held_out_score(gaps.complete)
-    assert score == linker.score(list(gaps.complete.values()))
+    assert score == fitted.score(list(gaps.complete.values()))
     shuffled = {name: np.where(np.isnan(gaps.tables[name]), -table, table) for name, table in gaps.complete.items()}
-    assert linker.score(shuffled) < 0
+    assert fitted.score(shuffled) < 0
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------
@@ -214,14 +223,17 @@ def test_the_same_seed_gives_the_same_answer(data, found):
     assert link_by("joint", data.tables, effort="quick", random_state=np.int64(5)).seed == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 def test_the_answer_does_not_depend_on_the_number_of_cores(data, found, route, monkeypatch):
     monkeypatch.setattr(search, "workers", lambda: 3)
     assert_same_links(linked(data.tables, route), found[route])
 
 
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("law", ["rows", "columns", "units", "signs", "offsets"])
+@pytest.mark.parametrize("route", ONE_QUICK)
+@pytest.mark.parametrize(
+    "law", ["rows", "units", *(pytest.param(law, marks=pytest.mark.slow) for law in ("columns", "signs", "offsets"))]
+)
 def test_only_the_rows_matter_and_not_how_they_are_written(data, found, route, law):
     rng = np.random.default_rng(11)
     permutation = found[route].permutations["table1"]
@@ -249,13 +261,14 @@ def test_only_the_rows_matter_and_not_how_they_are_written(data, found, route, l
     np.testing.assert_allclose(new, old, atol=0.02)
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 def test_exchanging_reference_and_table_turns_the_answer_round(data, found, route):
     links = linked(data.tables, route, reference="table1")
     assert links.reference == "table1"
     np.testing.assert_array_equal(links.permutations["reference"], np.argsort(found[route].permutations["table1"]))
 
 
+@pytest.mark.slow
 def test_bent_columns_are_straightened(data, found):
     bent = {name: np.exp(table / 2) for name, table in data.tables.items()}
     links = linked(bent, "joint")
@@ -268,7 +281,7 @@ def test_bent_columns_are_straightened(data, found):
 # --- what the caller knows -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 def test_known_pairs_are_kept_even_where_the_data_say_otherwise(data, route):
     truth = data.truth["table1"]
     wrong = [(0, int(truth[1])), (1, int(truth[0]))]
@@ -282,6 +295,7 @@ def test_known_pairs_are_kept_even_where_the_data_say_otherwise(data, route):
     assert links.coupling("table1")[0, truth[0]] == 0
 
 
+@pytest.mark.slow
 def test_known_pairs_are_kept_where_nothing_can_be_linked():
     rng = np.random.default_rng(11)
     tables = {"a": rng.normal(size=(40, 5)), "b": rng.normal(size=(35, 4))}
@@ -292,7 +306,7 @@ def test_known_pairs_are_kept_where_nothing_can_be_linked():
     np.testing.assert_array_equal(links.found["b"].alone[[3, 17]], 0.0)
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 def test_forbidden_pairs_are_never_made(data, route):
     truth = data.truth["table1"]
     options = {"partners": "some"} if route == "joint" else {}
@@ -305,6 +319,7 @@ def test_forbidden_pairs_are_never_made(data, route):
     assert (found[others] == truth[others]).mean() > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 def test_rows_match_inside_their_group_only(route):
     """The tables share nothing, so that groups would be crossed if they could."""
@@ -332,7 +347,7 @@ def test_rows_match_inside_their_group_only(route):
     assert links.evidence.needed < free.evidence.needed
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 def test_a_row_that_nobody_may_match_is_surely_alone(data, route):
     truth = data.truth["table1"]
     left = pd.DataFrame(data.tables["reference"]).assign(ward="a")
@@ -390,7 +405,7 @@ def test_unequal_tables_leave_rows_without_a_partner():
     assert 0.7 * np.log(50) < links.evidence.needed <= np.log(50)
 
 
-@pytest.mark.parametrize("seed", [13, 14, 15])
+@pytest.mark.parametrize("seed", [13, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (14, 15))])
 def test_strangers_may_be_allowed_among_equally_many_rows(seed):
     data = make_shuffled_tables((40, 40), (16, 14), rank=3, overlap=0.75, random_state=seed)
     links = keyless.link(data.tables, partners="some", effort="quick", random_state=0)
@@ -405,6 +420,7 @@ def test_everyone_has_a_partner_where_the_caller_says_so():
     assert sorted(links.permutations["table1"]) == list(range(40))
 
 
+@pytest.mark.slow
 def test_which_entries_are_missing_may_count():
     """Entries are missing by a rule both tables follow, so that the pattern tells who it is."""
     rng = np.random.default_rng(2)
@@ -475,7 +491,7 @@ def test_tiny_tables_have_an_answer_but_prove_nothing(rows, route):
         assert np.isfinite(links.joined().to_numpy(dtype=float)).all()
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 def test_columns_and_rows_that_say_nothing_do_no_harm(gaps, route):
     tables = {name: table.copy() for name, table in gaps.tables.items()}
     truth = gaps.truth["table1"]
@@ -499,6 +515,7 @@ def test_columns_and_rows_that_say_nothing_do_no_harm(gaps, route):
     assert links.completed["table1"][:, 0].tolist() == [-2.0] * 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 def test_constant_tables_say_nothing_at_all(route):
     links = link_by(route, [np.ones((6, 3)), np.full((6, 2), -4.0)], random_state=0)
@@ -506,6 +523,7 @@ def test_constant_tables_say_nothing_at_all(route):
     np.testing.assert_array_equal(links.completed["table1"], -4.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(20, 1), (4, 30)])
 def test_narrow_and_wide_tables(shape):
     rng = np.random.default_rng(3)
@@ -514,6 +532,7 @@ def test_narrow_and_wide_tables(shape):
     assert len(links.matches) == shape[0]
 
 
+@pytest.mark.slow
 def test_nothing_is_known_of_a_table():
     links = keyless.link([np.full((5, 2), NAN), np.eye(5)], random_state=0, max_time=10)
     assert links.evidence.verdict == "unlinkable"
@@ -538,7 +557,7 @@ def test_the_time_limit_is_kept_and_told(route):
     assert np.isfinite(links.matches["probability"]).all()
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", ONE_QUICK)
 def test_progress_is_told_as_stage_step_total_and_objective(data, found, route):
     told = []
     links = linked(data.tables, route, callback=lambda *parts: told.append(parts))
@@ -642,18 +661,17 @@ def test_a_callback_can_stop_the_run(data):
     assert len(calls) < 20
 
 
-def test_progress_is_recorded(data):
-    links = link_by("joint", data.tables, effort="quick", random_state=0)
+def test_progress_is_recorded(found):
+    links = found["joint"]
     stages = [record["stage"] for record in links.history]
     assert {"tables", "joins", "chance", "calibration"} <= set(stages)
     seconds = [record["seconds"] for record in links.history]
     assert seconds == sorted(seconds)
 
 
-@pytest.mark.parametrize("method", ["joint", "pairs"])
-def test_canonical_correlations_fall(data, method):
-    links = link_by(method, data.tables, effort="quick", random_state=0)
-    correlations = links.found["table1"].correlations
+@pytest.mark.parametrize("route", ROUTES)
+def test_canonical_correlations_fall(found, route):
+    correlations = found[route].found["table1"].correlations
     assert (np.diff(correlations) <= 0).all()
     assert correlations[0] > 0.95
     assert (correlations >= 0).all()
@@ -673,6 +691,7 @@ def test_matches_of_unlinkable_tables_are_guesses():
     assert (links.matches["probability"] <= (0.5 if links.evidence.verdict == "uncertain" else 1 / 40)).all()
 
 
+@pytest.mark.slow
 def test_scales_may_be_given_by_column(data):
     right = pd.DataFrame(np.exp(data.tables["table1"]), columns=[f"r{k}" for k in range(12)])
     scales = {f"right:r{k}": "log" for k in range(6)} | {"r11": "rank"}
@@ -702,10 +721,10 @@ def test_rows_without_a_partner_are_noticed_among_equally_many():
     assert sorted(everyone.permutations["table1"]) == list(range(60))
 
 
-def test_what_was_set_is_recorded(data):
+def test_what_was_set_is_recorded(data, found_gaps):
     links = link_by("joint", data.tables, rank=4, partners="all", shared=None, effort="quick", random_state=0)
     assert links.choices["set"] == {"partners": "all", "rank": 4, "effort": "quick"}
-    assert keyless.link(data.tables, random_state=0).choices["set"] == {}
+    assert found_gaps.choices["set"] == {}
 
 
 def test_ctrl_c_returns_the_best_so_far(data):

@@ -269,7 +269,7 @@ def test_a_column_without_entries_is_filled_without_any_certainty():
     np.testing.assert_array_equal(links.standard_errors["reference"], [[0.0, np.inf], [0.0, np.inf]])
 
 
-@pytest.mark.parametrize("scale", ["identity", "log"])
+@pytest.mark.parametrize("scale", ["identity", pytest.param("log", marks=pytest.mark.slow)])
 def test_standard_errors_are_calibrated(scale):
     """z = (truth − filled) / error of 900 held-out entries.
 

@@ -229,7 +229,9 @@ def test_published_choice_by_test_error(little):
     assert found["Oracle"]["Total"] < min(found["SIC"]["Total"], found["SIR"]["Total"])
 
 
-@pytest.mark.parametrize("method", ["MUS", "Baseline", "M³O"])
+@pytest.mark.parametrize(
+    "method", ["M³O", *(pytest.param(method, marks=pytest.mark.slow) for method in ("MUS", "Baseline"))]
+)
 def test_honest_rivals_never_see_what_is_held_out(little, method):
     """Other test ratings change the scores and nothing else: links, and so what is filled, stay."""
     _, test = split_pairs(little.values > 0, share=0.2, random_state=0)
@@ -262,6 +264,7 @@ def test_half_of_the_published_test_ratings_are_in_another_training_part():
     assert expected > 0.5
 
 
+@pytest.mark.slow
 @needs_data
 def test_shared_films_identify_most_users():
     ratings = read_ratings(data_home() / "ml-100k")

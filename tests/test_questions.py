@@ -166,6 +166,7 @@ def test_look_alikes_are_asked_for_once_a_group(easy):
     assert [chance for *_, chance in asked[0].candidates] == [0.25] * 4
 
 
+@pytest.mark.slow
 def test_several_tables_take_turns():
     made = keyless.datasets.make_shuffled_tables(30, (8, 7, 6), rank=3, noise=0.02, random_state=2)
     links = linked(made.tables)
@@ -221,6 +222,7 @@ def test_answers_come_in_the_forms_of_known_pairs(strangers, pairs):
     assert told(strangers.answer(pairs))["lab"] == [(3, 10), (5, 7), (17, 2)]
 
 
+@pytest.mark.slow
 def test_the_search_begins_from_a_map_that_was_believed(easy, strangers):
     links, truth = easy
     with mock.patch("keyless.linking.Linking", partial(Linking, way="pairs")):

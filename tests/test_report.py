@@ -156,6 +156,7 @@ def in_doubt(linked_by_hand):
     return make
 
 
+@pytest.mark.slow
 def test_expected_right_is_said_only_where_the_map_is_believed(in_doubt):
     for verdict, doubt in (("linked", "none"), ("uncertain", "rows")):
         assert "expected right" in Outline(render(in_doubt(verdict, doubt))).said
@@ -185,6 +186,7 @@ def test_uncertain_says_which_of_the_two_it_is_and_what_to_do(in_doubt):
     assert "--known-pairs pairs.csv" not in render(links, command=given)
 
 
+@pytest.mark.slow
 def test_where_the_map_is_in_doubt_the_surest_come_first(in_doubt):
     links = in_doubt("uncertain", "map", 0.31)
     best = links.matches.sort_values("probability", ascending=False, kind="stable")["reference_id"].iloc[0]
@@ -196,6 +198,7 @@ def test_where_the_map_is_in_doubt_the_surest_come_first(in_doubt):
         assert shown[1] == str(first)
 
 
+@pytest.mark.slow
 def test_where_information_suffices_nothing_is_said_to_be_missing(in_doubt):
     said = Outline(render(in_doubt("uncertain", "map", 0.4, score=5.0))).said
     assert "possible partners" not in said
@@ -371,6 +374,7 @@ def test_the_details_are_those_of_explain(page, clinic_lab_and_watch):
             assert answer == (label == (pair.row_id if pair.matched else None))
 
 
+@pytest.mark.slow
 def test_a_wide_table_has_details_of_fewer_rows_and_columns(linked_by_hand):
     rng = np.random.default_rng(7)
     values = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 10_000))
@@ -461,6 +465,7 @@ def test_having_no_partner_can_be_the_second_best(linked_by_hand):
     assert re.search(r'data-label="second best">no partner</td><td class="n"[^>]*>0\.250</td>', render(found))
 
 
+@pytest.mark.slow
 def test_the_page_says_how_to_repeat_the_run(linked_by_hand):
     links = linked_by_hand([np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([[5.0], [6.0]])], [[1, 0]])
     links = replace(links, choices={"missingness": True, "known_pairs": 2, "forbidden_pairs": 0})
@@ -539,7 +544,10 @@ def test_a_hundred_thousand_rows_make_a_small_page(linked_by_hand):
     assert {data["labels"][0][row] for row in data["row"]} == {ids[row] for row in kept}
 
 
-@pytest.mark.parametrize("kind", ["array", "sparse", "polars", "arrow", "file", "dates"])
+@pytest.mark.parametrize(
+    "kind",
+    ["polars", "file", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("array", "sparse", "arrow", "dates"))],
+)
 def test_tables_of_all_kinds_have_a_page(linked_by_hand, kind, tmp_path):
     rng = np.random.default_rng(5)
     frame = pd.DataFrame(rng.normal(size=(30, 4)), columns=list("wxyz")).round(3)

@@ -544,6 +544,7 @@ def test_the_policy_stops_what_is_written_into_the_page(chromium, path):
     assert failures == ["csp"]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rows_open_at_once(chromium, linked_by_hand, tmp_path):
     rng = np.random.default_rng(2)
     count = 100_000

@@ -108,6 +108,7 @@ def read_exactly(path):
     return pyarrow.csv.read_csv(path, convert_options=options).to_pandas()
 
 
+@pytest.mark.slow
 def test_completed_tables_say_what_was_filled(links, frames, tmp_path):
     runs.write_run(links, tmp_path / "run")
     for name, frame in frames.items():
@@ -123,6 +124,7 @@ def test_completed_tables_say_what_was_filled(links, frames, tmp_path):
         assert completed[numbers].notna().all(axis=None)
 
 
+@pytest.mark.slow
 def test_joined_is_the_same_in_both_formats(links, tmp_path):
     runs.write_run(links, tmp_path / "run")
     from_csv = read_exactly(tmp_path / "run" / "joined.csv")
@@ -133,6 +135,7 @@ def test_joined_is_the_same_in_both_formats(links, tmp_path):
     pd.testing.assert_frame_equal(from_csv, from_parquet, check_dtype=False, check_exact=True)
 
 
+@pytest.mark.slow
 def test_everything_can_be_made_again_from_the_saved_result(links, tmp_path):
     runs.write_run(links, tmp_path / "one", configuration="x = 1\n")
     again = runs.read_run(tmp_path / "one")
@@ -144,6 +147,7 @@ def test_everything_can_be_made_again_from_the_saved_result(links, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_arrays_and_columns_called_like_ours(linked_by_hand, tmp_path):
     tables, truth = make_shuffled_tables(40, (12, 10), rank=3, random_state=1)
     runs.write_run(linked_by_hand(tables, [truth["table1"]]), tmp_path / "arrays")
@@ -153,6 +157,7 @@ def test_arrays_and_columns_called_like_ours(linked_by_hand, tmp_path):
     assert rows_of(tmp_path / "named" / "joined.csv")[0][:2] == ["_reference_id", "reference_id"]
 
 
+@pytest.mark.slow
 def test_text_is_safe_by_default_and_exact_when_asked(links, tmp_path):
     runs.write_run(links, tmp_path / "exact", raw_cells=True)
     runs.write_run(links, tmp_path / "safe")
@@ -227,7 +232,17 @@ def test_file_names_stay_in_the_folder_and_differ(names):
         assert len(safe.encode()) <= 100
 
 
-@pytest.mark.parametrize("name", ["../lab", "..", "a/b", 'say "hi"', "two\nlines", "🧪 lab", "con", "", "a.filled"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../lab",
+        "two\nlines",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("..", "a/b", 'say "hi"', "🧪 lab", "con", "", "a.filled")
+        ),
+    ],
+)
 def test_awkward_table_names(links, tmp_path, name):
     tables = (links.tables[0], replace(links.tables[1], block=replace(links.tables[1].block, name=name)))
     odd = replace(links, tables=tables, found={name: links.found["lab"]})
@@ -263,6 +278,7 @@ def test_an_earlier_run_is_replaced_and_nothing_else(links, tmp_path):
     assert len(list(other.iterdir())) == 4
 
 
+@pytest.mark.slow
 def test_a_link_to_a_folder_stays_one(links, tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "run").symlink_to("real")
@@ -289,6 +305,7 @@ def test_reading_what_is_no_run(tmp_path):
         runs.read_run(tmp_path)
 
 
+@pytest.mark.slow
 def test_trouble_while_writing_leaves_the_old_run(links, tmp_path, monkeypatch):
     runs.write_run(links, tmp_path / "run", warnings=["old"])
     monkeypatch.setattr(runs.outputs, "_record", lambda *_args: 1 / 0)
@@ -356,7 +373,7 @@ print(step, seen)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("way", ["exchange", "two renames"])
+@pytest.mark.parametrize("way", ["exchange", pytest.param("two renames", marks=pytest.mark.slow)])
 def test_a_kill_at_any_step_leaves_the_old_or_the_new(tmp_path, way):
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path), way], capture_output=True, text=True, check=False

@@ -191,6 +191,7 @@ def check_law(before, after, marks, table, rows):
                 assert not marked[place]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(pandas_frames(), PERMUTATIONS)
 def test_pandas(tmp_path_factory, frame, permutation):

@@ -763,7 +763,7 @@ def test_no_warning_escapes():
 # --- the short way in ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 0.01, 1e-5])
+@pytest.mark.parametrize("epsilon", [1.0, 0.01, pytest.param(1e-5, marks=pytest.mark.slow)])
 def test_sinkhorn_of_ones_is_sinkhorn(library, epsilon):
     cost = library.asarray(uniform((12, 12)))
     wanted = sinkhorn(cost, epsilon=epsilon, tolerance=1e-4)

@@ -256,6 +256,7 @@ def test_uploads_are_limited_in_number(tmp_path):
 # What is said of files.
 
 
+@pytest.mark.slow
 def test_a_bad_file_has_the_command_lines_message_beside_it(page):
     done = subprocess.run(
         [sys.executable, "-c", "from keyless.cli import main; main()", "inspect", "bad.csv"],
@@ -268,6 +269,7 @@ def test_a_bad_file_has_the_command_lines_message_beside_it(page):
     assert shown.replace("&#39;", "'").replace("&#34;", '"') == said
 
 
+@pytest.mark.slow
 def test_columns_can_be_changed_by_menu(page):
     told = {"file": "clinic.csv", "number": "1", "kind-1": ["category x", "drop y"]}
     changed = page.client.post("/inspect", data=told).text

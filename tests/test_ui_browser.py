@@ -242,6 +242,7 @@ def test_axe_finds_nothing(chromium, looked_at, scheme, viewport):
     window.close()
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_where_tables_are_read_and_work_is_done(chromium, looked_at):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[browser]'")
     server, _ = looked_at
@@ -320,6 +321,7 @@ def test_two_windows_answer_one_question_once(chromium, looked_at):
     two.close()
 
 
+@pytest.mark.slow
 def test_hostile_names_and_cells_run_nowhere(window, tmp_path):
     page = window.page
     evil = "<img src=x onerror=window.hacked=1>"

@@ -112,6 +112,7 @@ def test_few_cells_and_many_are_read_alike(cells):
     assert facts(10**9) == facts(-1)
 
 
+@pytest.mark.slow
 def test_many_complete_columns_are_filled_in_no_time(tmp_path, capsys):
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 3_000)).round(3))
     frame.to_csv(tmp_path / "wide.csv", index=False)
@@ -140,9 +141,11 @@ def shell(command, folder):
     ("command", "said"),
     [
         ("keyless inspect a.csv >&-", "standard output is closed"),
-        ("keyless inspect - <&-", "standard input: must be open to be read; it is closed"),
-        ("keyless inspect a.csv >/dev/full", "the disk is full"),
-        ("keyless inspect a.csv 2>&-", ""),
+        pytest.param(
+            "keyless inspect - <&-", "standard input: must be open to be read; it is closed", marks=pytest.mark.slow
+        ),
+        pytest.param("keyless inspect a.csv >/dev/full", "the disk is full", marks=pytest.mark.slow),
+        pytest.param("keyless inspect a.csv 2>&-", "", marks=pytest.mark.slow),
     ],
 )
 def test_closed_streams_are_no_mistakes_of_keyless(tmp_path, command, said):

@@ -168,6 +168,7 @@ def test_a_table_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch,
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_stage_that_does_not_fit_says_how_to_go_on(tmp_path, capsys):
     rng = np.random.default_rng(0)
     for name in ("a", "b"):

@@ -161,6 +161,7 @@ def test_huge_numbers_are_written_as_numbers():
     assert written_numbers(np.array([1.5e308]), decimals=3, style=NumberStyle(), width=0) == [f"{1.5e308:.3f}"]
 
 
+@pytest.mark.slow
 def test_files_of_huge_numbers_are_linked_filled_and_reported(tmp_path, ordinary):
     tables, _, before = ordinary
     for name, table in tables.items():
