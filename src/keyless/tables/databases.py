@@ -111,7 +111,7 @@ def read_duckdb(place: Place, reading: Reading) -> pd.DataFrame:
     check_names(arrow.column_names, place.where)
     if not arrow.num_rows:
         raise InputError(f"{place.where}: must have rows; found none.")
-    return to_pandas(arrow)
+    return to_pandas(arrow, where=place.where)
 
 
 def _chosen(place: Place, names: Sequence[str]) -> str:

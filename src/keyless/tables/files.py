@@ -52,6 +52,11 @@ _CHUNK = 2**20
 _UNCHECKED = 16 * _CHUNK
 """Bytes of text that any machine can hold."""
 
+_TEXTS, _BYTES_PER_CELL, _BYTES_PER_ROW = 3, 40, 400
+"""What reading a text file takes at its peak: so many copies of the text, so many bytes for each cell (where it begins,
+its number, whether it is observed), and so many for each row of the one column that is looked at. Measured on columns
+of numbers, categories, dates and text, one and eight beside each other."""
+
 
 def _zstd(stream: BinaryIO) -> Any:
     """Open with Arrow, which has it on every Python."""
@@ -244,13 +249,8 @@ def read_text(file: File, reading: Reading) -> Text:
         notes.append(f"cells are separated by {top.separator!r}")
     notes += top.notes
     width = _width(file, scan, top)
-    check_memory(
-        # Cells as text with their places, numbers, and which are observed.
-        2 * scan.size + max(scan.lines - 1, 0) * width * (8 + 8 + 1),
-        max_memory=reading.max_memory,
-        where=file.where,
-        what=f"a table of {max(scan.lines - 1, 0)} × {width} cells",
-    )
+    rows = max(scan.lines - 1, 0)
+    _check_cells(file, reading, scan.size, (rows, width), f"a table of {rows} × {width} cells")
     table, ragged = _batches(file, scan, top, [f"f{k}" for k in range(width)])
     last = str(table.column(width - 1)[-1].as_py()) if table.num_rows else ""
     if "\n" in last and not scan.tail.rstrip(b"\r\n\0 ").endswith(b'"'):
@@ -278,9 +278,9 @@ def read_text(file: File, reading: Reading) -> Text:
 
 
 def _check_cells(file: File, reading: Reading, size: int, shape: tuple[int, int], what: str) -> None:
-    """Refuse what does not fit: cells as text with their places, numbers, and which are observed."""
+    """Refuse what does not fit: all cells as text and as numbers, and one column at a time taken apart."""
     rows, width = shape
-    needed = 2 * size + rows * width * (8 + 8 + 1)
+    needed = _TEXTS * size + rows * (width * _BYTES_PER_CELL + _BYTES_PER_ROW)
     check_memory(needed, max_memory=reading.max_memory, where=file.where, what=what)
 
 
@@ -294,7 +294,8 @@ def _scanned(file: File, reading: Reading) -> _Scan:
             size += len(chunk)
             if size > _UNCHECKED:
                 # A small file may unpack to a lot: that stops where the memory ends.
-                _check_cells(file, reading, size, (lines, 1), f"a table of at least {in_words(size)} of text")
+                what = f"a table of at least {lines} rows, {in_words(size)} of text,"
+                _check_cells(file, reading, size, (lines, 1), what)
             tail = tail[-64:] + chunk[-64:]
             if len(start) < _CHUNK:
                 start += chunk
@@ -458,7 +459,7 @@ def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
             raise InputError(f"{file.where}: must be a Parquet file; it is damaged or something else.") from error
     if not table.num_rows:
         raise InputError(f"{file.where}: must have rows; found none.")
-    return to_pandas(table)
+    return to_pandas(table, where=file.where)
 
 
 def _whole(file: File, stream: BinaryIO, reading: Reading) -> bytes:
@@ -472,12 +473,21 @@ def _whole(file: File, stream: BinaryIO, reading: Reading) -> bytes:
     return b"".join(parts)
 
 
-def to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Return a table of a Parquet file as a frame; whole numbers stay such where some are missing."""
+def to_pandas(table: pa.Table, *, where: str) -> pd.DataFrame:
+    """Return a table of Arrow as a frame; whole numbers stay such where some are missing.
+
+    Args:
+        table: the table.
+        where: as messages name it.
+    """
     try:
         frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
     except Exception:  # what it says about pandas is nonsense, and pandas has many errors for that
-        frame = table.replace_schema_metadata(None).to_pandas(types_mapper=_pandas_type)
+        try:
+            frame = table.replace_schema_metadata(None).to_pandas(types_mapper=_pandas_type)
+        except Exception as error:  # a time zone that nobody knows, or the like
+            said = f"{type(error).__name__}: {error}"
+            raise InputError(f"{where}: must have entries that pandas can hold; it cannot ({said}).") from error
     return frame
 
 

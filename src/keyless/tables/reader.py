@@ -245,7 +245,10 @@ def _laid_out(given: _Given, reading: Reading) -> _Given:
     if reading.layout == "wide":
         return given
     native = given.native
-    frame = to_pandas(native) if isinstance(native, pa.Table) else nw.from_native(native, eager_only=True).to_pandas()
+    if isinstance(native, pa.Table):
+        frame = to_pandas(native, where=given.where)
+    else:
+        frame = nw.from_native(native, eager_only=True).to_pandas()
     wide, notes = widened(frame, where=given.where, reading=reading, is_file=given.is_file)
     form: Form = "cells" if given.is_file else "frame"
     return replace(given, native=wide, form=form, notes=given.notes + notes, line=lambda _row: None)
@@ -265,7 +268,8 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
         for label, whole in zip(labels, frame.columns, strict=True)
     ]
     indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
-    found = [look(column, reading.wish(name, column.name)) for column in columns]
+    # Each column is looked at as a copy: what it works out about its cells is not kept beside that of all others.
+    found = [look(replace(column), reading.wish(name, column.name)) for column in columns]
     if given.is_file:
         check_marks(columns, found)
     # The long layout has its rows named already, and its columns are entries, none of them an id.
