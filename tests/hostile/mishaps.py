@@ -19,7 +19,7 @@ def _refused(run, code, *words):
     if code not in (1, 2):
         raise BrokenPromiseError(f"exit code {code}: {run.said[-300:]}")
     *_, last = run.said.splitlines()
-    one_line(last)
+    one_line(last.removeprefix("keyless: "))
     if not any(word in last for word in words):
         raise BrokenPromiseError(f"refused for another reason: {last}")
 

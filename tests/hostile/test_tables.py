@@ -105,6 +105,13 @@ def test_numbers_that_signal_are_refused_where_they_stand():
         read_table([{"x": entry} for entry in entries], name="odd")
 
 
+@pytest.mark.parametrize("labels", [["sNaN", "7", "7"], ["NaN", "7", "7"], ["1", "2", "NaN"]])
+def test_labels_that_cannot_be_compared_are_refused(labels):
+    frame = pd.DataFrame({"x": [1.0, 2.0, 4.0]}, index=pd.Index([Decimal(label) for label in labels], dtype=object))
+    with pytest.raises(InputError, match=r"^odd, index, row \d: must be a label; found s?NaN\. Replace it\.$"):
+        read_table(frame, name="odd")
+
+
 def test_decimals_with_gaps_are_filled(tmp_path):
     frame = pd.DataFrame({"x": [Decimal("NaN"), *(Decimal(i) / 4 for i in range(11))]})
     links = links_of({"odd": frame, "plain": beside()})

@@ -145,9 +145,15 @@ class Column:
         return InputError(f"{self.where}, column {self.name!r}, row {row}: {problem}{place}. {advice}")
 
 
-def first_signalling(entries: Iterable[Any]) -> int | None:
-    """Return where the first number stands that signals when it is looked at; None where there is none."""
-    return next((row for row, e in enumerate(entries) if isinstance(e, Decimal) and e.is_snan()), None)
+def first_signalling(entries: Iterable[Any], *, quiet: bool = False) -> int | None:
+    """Return where the first decimal stands that signals when it is looked at; None where there is none.
+
+    Args:
+        entries: anything.
+        quiet: count those that signal only when they are put in order, too: every NaN.
+    """
+    found = Decimal.is_nan if quiet else Decimal.is_snan
+    return next((row for row, e in enumerate(entries) if isinstance(e, Decimal) and found(e)), None)
 
 
 def _arrow(native: Any) -> Any:

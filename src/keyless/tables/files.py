@@ -57,6 +57,12 @@ _TEXTS, _BYTES_PER_CELL, _BYTES_PER_ROW = 3, 40, 400
 its number, whether it is observed), and so many for each row of the one column that is looked at. Measured on columns
 of numbers, categories, dates and text, one and eight beside each other."""
 
+_BYTES_PER_ENTRY, _BYTES_PER_ROW_OF_ENTRIES = 55, 150
+"""The same for tables of types, as Parquet and DuckDB have them."""
+
+_SOME_ROWS, _MANY_ROWS = 1_000, 65_536
+"""Rows of a batch after which memory is looked at: where entries may be long, and where they are numbers."""
+
 
 def _zstd(stream: BinaryIO) -> Any:
     """Open with Arrow, which has it on every Python."""
@@ -446,13 +452,10 @@ def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
             rows, width = parquet.metadata.num_rows, parquet.metadata.num_columns
             groups = range(parquet.metadata.num_row_groups)
             size = sum(parquet.metadata.row_group(group).total_byte_size for group in groups)
-            check_memory(
-                2 * size + rows * width * 17,
-                max_memory=reading.max_memory,
-                where=file.where,
-                what=f"a table of {rows} × {width} entries",
-            )
-            table = pa.Table.from_batches(parquet.iter_batches(), schema=parquet.schema_arrow)
+            check_entries(file.where, reading, size, (rows, width))
+            some = _SOME_ROWS if any(map(_may_be_long, parquet.schema_arrow.types)) else _MANY_ROWS
+            batches = parquet.iter_batches(batch_size=some)
+            table = collected(batches, parquet.schema_arrow, file.where, reading, rows=rows)
             table.validate(full=True)
             check_names(table.column_names, file.where)
         except (pa.ArrowException, UnicodeDecodeError) as error:
@@ -460,6 +463,51 @@ def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
     if not table.num_rows:
         raise InputError(f"{file.where}: must have rows; found none.")
     return to_pandas(table, where=file.where)
+
+
+def _may_be_long(given: pa.DataType) -> bool:
+    """Tell whether a single entry may take any number of bytes."""
+    return not (pa.types.is_primitive(given) or pa.types.is_decimal(given))
+
+
+def collected(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, where: str, reading: Reading, *, rows: int
+) -> pa.Table:
+    """Return batches of rows as one table, as far as there is memory: entries that repeat are stored once in a file.
+
+    Args:
+        batches: the rows.
+        schema: names and types of the columns.
+        where: the file, as messages name it.
+        reading: limits.
+        rows: how many there are in all.
+    """
+    kept, size = [], 0
+    for batch in batches:
+        kept.append(batch)
+        size += batch.nbytes
+        check_entries(where, reading, size, (rows, len(schema)), held=size)
+    return pa.Table.from_batches(kept, schema=schema)
+
+
+def check_entries(where: str, reading: Reading, size: int, shape: tuple[int, int], *, held: int = 0) -> None:
+    """Refuse a typed table that does not fit: twice its bytes, and what its entries take as numbers.
+
+    Args:
+        where: the file, as messages name it.
+        reading: limits.
+        size: bytes of its entries.
+        shape: rows and columns.
+        held: bytes that are held already.
+    """
+    rows, width = shape
+    check_memory(
+        2 * size + rows * (width * _BYTES_PER_ENTRY + _BYTES_PER_ROW_OF_ENTRIES),
+        max_memory=reading.max_memory,
+        where=where,
+        what=f"a table of {rows} × {width} entries",
+        held=held,
+    )
 
 
 def _whole(file: File, stream: BinaryIO, reading: Reading) -> bytes:

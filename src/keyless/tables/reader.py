@@ -169,6 +169,8 @@ def _framed(table: Any, name: str) -> _Given | None:
         table = table.to_native()
     if isinstance(table, pa.Table):
         table = without_views(table)
+    if isinstance(table, pd.DataFrame):
+        _check_signalling(table, name)
     try:
         frame = nw.from_native(table)
         if isinstance(frame, nw.LazyFrame):
@@ -180,15 +182,15 @@ def _framed(table: Any, name: str) -> _Given | None:
         raise InputError(f"{name}: must have different column names; some occur twice. Rename them.") from error
     except TypeError:
         return None
-    if isinstance(table, pd.DataFrame):
-        _check_signalling(table, name)
     return _Given(table, name)
 
 
 def _check_signalling(frame: pd.DataFrame, name: str) -> None:
-    """Refuse numbers that signal when they are looked at: no library can compare or copy them."""
-    if (row := first_signalling(frame.index)) is not None:
-        raise InputError(f"{name}, index, row {row}: must be a label; found sNaN. Replace it.")
+    """Refuse decimals that no library can compare or copy: those that signal, and among labels all that are NaN."""
+    if (row := first_signalling(frame.index, quiet=True)) is not None:
+        raise InputError(
+            f"{name}, index, row {row}: must be a label; found the decimal {frame.index[row]}. Replace it."
+        )
     for place, kind in enumerate(frame.dtypes):
         if kind.kind == "O" and (row := first_signalling(frame.iloc[:, place])) is not None:
             label = shown(frame.columns[place])
