@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 from contextlib import contextmanager
 
@@ -144,9 +145,15 @@ def read_only_case(draw, folder):
         "link": [*given.words, "--out", inside / "run"],
         "fill": ["fill", inside / "a.csv", "--out", inside / "filled.csv"],
         "report": [*given.words, "--report", inside / "page.html"],
-        "inspect": ["inspect", inside / "a.csv", inside / "b.csv"],
+        "inspect": ["inspect", inside / "a.csv", inside / "c.db"],
         "outside": [*given.words, "--out", folder / "run"],
     }[what]
+    with sqlite3.connect(inside / "c.db") as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE one (a, b)")
+        connection.executemany("INSERT INTO one VALUES (?, ?)", [(k, k * k % 7) for k in range(20)])
+    connection.close()
+    given.before = checksums(inside)
     with _mounted(inside, "--bind", str(inside)) as real:
         if real:
             subprocess.run(["mount", "-o", "remount,bind,ro", str(inside)], check=True)

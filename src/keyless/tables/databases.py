@@ -82,8 +82,11 @@ def _sqlite(place: Place) -> Iterator[sqlite3.Connection]:
         raise InputError(f"{place.where}: must be a file; there is none at {shown(place.path)}.")
     connection = None
     try:
-        # Read only: a database that is not there is not made, and one that is there is not changed.
-        connection = sqlite3.connect(f"file:{quote(str(place.path.absolute()))}?mode=ro", uri=True)
+        # Read only: a database that is not there is not made, and one that is there is not changed. Where nobody writes
+        # to it, it is not locked either: locks are files beside it, and cannot be made in a folder that is read-only.
+        path = str(place.path.absolute())
+        mode = "mode=ro" if any(map(_has_content, (f"{path}-wal", f"{path}-journal"))) else "immutable=1"
+        connection = sqlite3.connect(f"file:{quote(path)}?{mode}", uri=True)
         connection.execute("PRAGMA trusted_schema = OFF")
         yield connection
     except sqlite3.Error as error:
@@ -91,6 +94,10 @@ def _sqlite(place: Place) -> Iterator[sqlite3.Connection]:
     finally:
         if connection is not None:
             connection.close()
+
+
+def _has_content(path: str) -> bool:
+    return Path(path).is_file() and Path(path).stat().st_size > 0
 
 
 def read_duckdb(place: Place, reading: Reading) -> pd.DataFrame:
