@@ -107,18 +107,20 @@ def _work(words, notes, *, most, clock, max_time, memory):
     if clock is not None:
         _jumping(random.Random(clock))
     if memory is not None:
-        tables.memory.available_memory = lambda: memory
+        start = memory_now("VmRSS")
+        tables.memory.available_memory = lambda: max(memory - (memory_now("VmRSS") - start), 0)
     # Whatever goes wrong, the machine and what others do there go on.
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     resource.setrlimit(resource.RLIMIT_DATA, (held + _MOST_MEMORY, held + _MOST_MEMORY))
-    before = peak_memory(reset=True)
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is counted from here on
+    before = memory_now("VmHWM")
     try:
         main(words)
     except SystemExit as end:
         code = end.code
     after = time.process_time()
     sys.stdout.flush()
-    grown, over = peak_memory() - before, after - late[0] if late else 0.0
+    grown, over = memory_now("VmHWM") - before, after - late[0] if late else 0.0
     figures = {"grown": grown, "late": over, "computed": after}
     (folder / "figures").write_text(json.dumps(figures), encoding="utf-8")
     os._exit(code)
@@ -136,11 +138,9 @@ def _jumping(draw):
     time.time_ns = lambda: max(fine() + int(draw.choice(steps) * 1e9), 0)
 
 
-def peak_memory(*, reset=False):
-    """Return the most bytes that this process held, since the last reset."""
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+def memory_now(which):
+    """Return the bytes that this process holds (VmRSS), or held at most since its peak was reset (VmHWM)."""
+    found = re.search(rf"{which}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
     return int(found.group(1)) * 1024
 
 

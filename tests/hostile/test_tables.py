@@ -19,7 +19,7 @@ from hostile.odd_tables import ODD, odd_reading, odd_table
 from hostile.outcomes import table_outcome, written
 from keyless.errors import InputError
 from keyless.runs.outputs import _pandas, write_parquet
-from keyless.tables import read_table
+from keyless.tables import Reading, read_table
 
 ROWS = 12
 
@@ -179,6 +179,18 @@ def test_times_of_every_unit_count_in_days(unit):
         block = read_table(pd.DataFrame({"x": column}), name="t").block
         np.testing.assert_allclose(block.values[:2, 0], [1, 1e9 / 86_400], rtol=1e-15)
         assert block.mask[:, 0].tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("place", ["row", "column"])
+def test_tuples_name_rows_and_columns_of_the_long_layout(tmp_path, place):
+    pairs = [(row, column) for row in [(1, 2), (1, 3), (2, 2)] for column in "ab"]
+    if place == "column":
+        pairs = [(column, row) for row, column in pairs]
+    frame = pd.DataFrame({"row": [row for row, _ in pairs], "column": [column for _, column in pairs]})
+    frame["value"] = [1.0, 2.5, 3.0, 0.5, 4.0, 9.0]
+    links = links_of({"odd": frame, "plain": frame.assign(value=frame["value"] ** 2)}, reading=Reading(layout="long"))
+    assert links.tables[0].block.shape == ((3, 2) if place == "row" else (2, 3))
+    written(links, tmp_path)
 
 
 def test_every_kind_of_odd_column_is_tried():

@@ -266,7 +266,7 @@ def read_text(file: File, reading: Reading) -> Text:
     def line(record: int) -> int | None:
         return _line(file, scan, record, top, width)
 
-    texts = [(number, next(csv.reader([text], delimiter=top.separator), [])) for number, _, text in ragged]
+    texts = [(number, _cells_of(text, top.separator)) for number, _, text in ragged]
     body = find_body(table, texts, top.header, reading=reading, where=file.where, line=line)
     if body is None:
         number, actual, _ = ragged[0]
@@ -281,6 +281,14 @@ def read_text(file: File, reading: Reading) -> Text:
     dialect = Dialect(separator=top.separator, encoding="utf-8-sig" if scan.marked else scan.encoding)
     frame = pd.DataFrame(columns)
     return Text(frame, (*notes, *body.notes), lambda row: line(int(body.places[row])), dialect=dialect)
+
+
+def _cells_of(text: str, separator: str) -> list[str]:
+    """Return the cells of a line; none where one of them is very long, and the line thus no note below a table."""
+    try:
+        return next(csv.reader([text], delimiter=separator), [])
+    except csv.Error:
+        return []
 
 
 def _check_cells(file: File, reading: Reading, size: int, shape: tuple[int, int], what: str) -> None:

@@ -188,9 +188,7 @@ def _framed(table: Any, name: str) -> _Given | None:
 def _check_signalling(frame: pd.DataFrame, name: str) -> None:
     """Refuse decimals that no library can compare or copy: those that signal, and among labels all that are NaN."""
     if (row := first_signalling(frame.index, quiet=True)) is not None:
-        raise InputError(
-            f"{name}, index, row {row}: must be a label; found the decimal {frame.index[row]}. Replace it."
-        )
+        raise InputError(f"{name}, index, row {row}: must be a label; found {frame.index[row]}. Replace it.")
     for place, kind in enumerate(frame.dtypes):
         if kind.kind == "O" and (row := first_signalling(frame.iloc[:, place])) is not None:
             label = shown(frame.columns[place])
