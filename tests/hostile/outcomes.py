@@ -74,8 +74,8 @@ def _same(before, after):
 
 
 def file_outcome(path):
-    """Read a file; return what became of it. The file must be as it was."""
-    before = path.read_bytes()
+    """Read a file; return what became of it. The file must be as it was, and nothing may be left beside it."""
+    before, beside = path.read_bytes(), sorted(path.parent.iterdir())
     try:
         read = read_table(path, name="odd", reading=Reading(max_memory=2**30))
     except InputError as error:
@@ -87,4 +87,6 @@ def file_outcome(path):
         outcome = "result"
     if path.read_bytes() != before:
         raise BrokenPromiseError("an input was changed")
+    if sorted(path.parent.iterdir()) != beside:
+        raise BrokenPromiseError("something was left beside an input")
     return outcome

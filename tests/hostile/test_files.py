@@ -3,6 +3,7 @@
 import gzip
 import io
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -13,11 +14,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hostile.broken_files import broken_file, gzip_of_zeros
+from hostile.broken_files import broken_file, gzip_of_zeros, workbook
 from hostile.outcomes import file_outcome
 from keyless.cli.app import _run
 from keyless.errors import InputError
@@ -70,6 +72,57 @@ def test_a_compressed_parquet_file_is_unpacked_as_far_as_there_is_memory(tmp_pat
         read_table(tmp_path / "zeros.parquet.gz", name="zeros", reading=Reading(max_memory=LITTLE))
 
 
+def test_a_line_with_a_very_long_cell_too_many_is_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("a\n1\n2\n" + "x" * 200_000 + ",1\n")
+    with pytest.raises(InputError, match=r"^t\.csv, line 4: must have 1 cells, as the first line; found 2"):
+        read_table(tmp_path / "t.csv", name="t")
+
+
+def test_cells_far_apart_in_a_sheet_are_refused(tmp_path):
+    # The reader holds all cells between them, 550 GB, and ended the process.
+    pytest.importorskip("python_calamine")
+    cells = [['<c r="A1"><v>1</v></c>'], ['<c r="XFD1048576"><v>2</v></c>']]
+    (tmp_path / "far.xlsx").write_bytes(workbook(cells))
+    with pytest.raises(InputError, match=r"must fit in memory; a sheet of 1048576 × 16384 cells needs about 550 GB"):
+        read_table(tmp_path / "far.xlsx", name="far", reading=Reading(max_memory=10**10))
+
+
+@pytest.mark.parametrize("length", [10**7, 10**8])
+def test_computed_columns_of_a_database_are_bounded(tmp_path, length):
+    # Eight kilobytes: the second column is computed when it is read.
+    connection = sqlite3.connect(tmp_path / "t.db")
+    connection.execute(f"CREATE TABLE one (a, b AS (zeroblob({length})))")
+    connection.executemany("INSERT INTO one (a) VALUES (?)", [(k,) for k in range(50)])
+    connection.commit()
+    connection.close()
+    with pytest.raises(InputError, match=r"must fit in memory|too big"):
+        read_table(tmp_path / "t.db", name="t", reading=Reading(max_memory=2 * LITTLE))
+
+
+LONG = {
+    "text": pa.DictionaryArray.from_arrays(np.zeros(2_000, dtype=np.int32), ["x" * 200_000]),
+    "lists": pa.array([[0] * 1_000]).take(pa.array(np.zeros(50_000, dtype=np.int64))),
+}
+"""400 MB each, which Parquet stores in a few kilobytes."""
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_entries_that_parquet_stores_once_are_bounded(tmp_path, kind):
+    table = pa.table({"n": np.arange(len(LONG[kind])) % 7, "x": LONG[kind]})
+    pq.write_table(table, tmp_path / "t.parquet", store_schema=False, compression="zstd")
+    assert (tmp_path / "t.parquet").stat().st_size < 2e6
+    with pytest.raises(InputError, match=r"must fit in memory; a table of \d+ × 2 entries"):
+        read_table(tmp_path / "t.parquet", name="t", reading=Reading(max_memory=2 * LITTLE))
+
+
+def test_entries_that_duckdb_stores_once_are_bounded(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect(str(tmp_path / "t.duckdb")) as connection:
+        connection.execute("CREATE TABLE one AS SELECT i AS n, repeat('x', 100000) AS t FROM range(3000) r(i)")
+    with pytest.raises(InputError, match=r"must fit in memory; a table of 3000 × 2 entries"):
+        read_table(tmp_path / "t.duckdb", name="t", reading=Reading(max_memory=2 * LITTLE))
+
+
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=6))
 def test_the_encoding_does_not_depend_on_how_a_file_is_cut(content, cuts):
     """The quick way for plain text says what looking at every line says."""
@@ -118,8 +171,8 @@ def test_many_complete_columns_are_filled_in_no_time(tmp_path, capsys):
     frame.to_csv(tmp_path / "wide.csv", index=False)
     began = time.process_time()
     assert _run(["fill", str(tmp_path / "wide.csv"), "--out", str(tmp_path / "filled.csv")]) == 0
-    # 3,000 columns took six seconds; 20,000 took 44.
-    assert time.process_time() - began < 4
+    # 3,000 columns took six seconds; 20,000 took 44. Now 20,000 take ten where others use the machine, too.
+    assert time.process_time() - began < 3
     assert (tmp_path / "filled.csv").read_bytes() == (tmp_path / "wide.csv").read_bytes()
     assert "filled 0 of 90000 entries" in capsys.readouterr().err
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 import sys
 import threading
 
@@ -20,6 +21,7 @@ from keyless.runs.folder import check_replaceable, read_record, replace_folder
 from keyless.runs.resuming import open_unfinished
 from keyless.saved.archive import write_archive
 from keyless.saved.checkpoints import Checkpoints
+from keyless.tables import read_table
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
 
@@ -166,6 +168,33 @@ def test_a_table_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch,
     assert _run(["link", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--out", str(out), "--max-time", "1"]) == 2
     assert "must not change while it is read" in capsys.readouterr().err
     assert not out.exists()
+
+
+def write_database(path):
+    """Write a database as one that several programs use at once: SQLite then keeps two files beside it."""
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("CREATE TABLE one (a, b)")
+    connection.executemany("INSERT INTO one VALUES (?, ?)", [(k * 1.5, k % 3) for k in range(20)])
+    connection.commit()
+    return connection
+
+
+def test_nothing_is_left_beside_a_database(tmp_path):
+    write_database(tmp_path / "t.db").close()
+    assert [path.name for path in tmp_path.iterdir()] == ["t.db"]
+    assert read_table(tmp_path / "t.db", name="t").block.shape == (20, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.db"]
+
+
+def test_what_another_program_wrote_to_a_database_is_read(tmp_path):
+    # The rows are in the file beside, as long as the other program has the database open.
+    connection = write_database(tmp_path / "t.db")
+    try:
+        assert (tmp_path / "t.db-wal").stat().st_size
+        assert read_table(tmp_path / "t.db", name="t").block.shape == (20, 2)
+    finally:
+        connection.close()
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from hostile.odd_tables import ODD, odd_reading, odd_table
 from hostile.outcomes import table_outcome, written
 from keyless.errors import InputError
 from keyless.runs.outputs import _pandas, write_parquet
-from keyless.tables import read_table
+from keyless.tables import Reading, read_table
 
 ROWS = 12
 
@@ -105,6 +105,13 @@ def test_numbers_that_signal_are_refused_where_they_stand():
         read_table([{"x": entry} for entry in entries], name="odd")
 
 
+@pytest.mark.parametrize("labels", [["sNaN", "7", "7"], ["NaN", "7", "7"], ["1", "2", "NaN"]])
+def test_labels_that_cannot_be_compared_are_refused(labels):
+    frame = pd.DataFrame({"x": [1.0, 2.0, 4.0]}, index=pd.Index([Decimal(label) for label in labels], dtype=object))
+    with pytest.raises(InputError, match=r"^odd, index, row \d: must be a label; found s?NaN\. Replace it\.$"):
+        read_table(frame, name="odd")
+
+
 def test_decimals_with_gaps_are_filled(tmp_path):
     frame = pd.DataFrame({"x": [Decimal("NaN"), *(Decimal(i) / 4 for i in range(11))]})
     links = links_of({"odd": frame, "plain": beside()})
@@ -129,6 +136,61 @@ def test_nonsense_about_pandas_in_a_parquet_file_is_ignored(tmp_path, about):
     pq.write_table(table, tmp_path / "odd.parquet")
     read = read_table(tmp_path / "odd.parquet", name="odd")
     np.testing.assert_array_equal(read.block.values[:, 0], [1.5, 2.5, 3.5, 0.0, 9.0])
+
+
+FAR = {
+    "date32": (pa.date32(), 2**31 - 1),
+    "date32 before": (pa.date32(), -(2**31 - 1)),
+    "seconds": (pa.timestamp("s"), 2**50),
+    "with a zone": (pa.timestamp("ms", "Europe/Berlin"), 2**60),
+    "microseconds": (pa.timestamp("us"), 2**62),
+    "durations": (pa.duration("s"), 2**50),
+}
+"""Moments and durations that Python or a count of microseconds does not have."""
+
+
+@pytest.mark.parametrize("kind", FAR)
+@pytest.mark.parametrize("door", ["frame", "file"])
+def test_dates_beyond_python_are_refused_where_they_stand(tmp_path, kind, door):
+    given, far = FAR[kind]
+    counts = pa.array([1, far, 3, 4], pa.int64())
+    counts = counts.cast(pa.int32()) if given == pa.date32() else counts
+    table = pa.table({"a": [1.5, 2.5, 3.5, 0.0], "x": counts.cast(given)})
+    try:
+        pq.write_table(table, tmp_path / "t.parquet")
+    except pa.ArrowInvalid:
+        pytest.skip("Parquet does not have these")
+    with pytest.raises(InputError, match=r"column 'x', row 1: must be a (date of the years|duration of at most)"):
+        read_table(table if door == "frame" else tmp_path / "t.parquet", name="t")
+
+
+def test_a_time_zone_that_nobody_knows_is_refused(tmp_path):
+    moments = pa.array([1, 2, 3, 4], pa.timestamp("ms", "Nowhere/At all"))
+    pq.write_table(pa.table({"a": [1.5, 2.5, 3.5, 0.0], "x": moments}), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"^t\.parquet: must have entries that pandas can hold"):
+        read_table(tmp_path / "t.parquet", name="t")
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_of_every_unit_count_in_days(unit):
+    moments = pd.Series(pd.to_datetime(["1970-01-02 00:00:00", "2001-09-09 01:46:40", None])).dt.as_unit(unit)
+    zoned, spans = moments.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo"), moments - pd.Timestamp(0).as_unit(unit)
+    for column in (moments, zoned, spans):
+        block = read_table(pd.DataFrame({"x": column}), name="t").block
+        np.testing.assert_allclose(block.values[:2, 0], [1, 1e9 / 86_400], rtol=1e-15)
+        assert block.mask[:, 0].tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("place", ["row", "column"])
+def test_tuples_name_rows_and_columns_of_the_long_layout(tmp_path, place):
+    pairs = [(row, column) for row in [(1, 2), (1, 3), (2, 2)] for column in "ab"]
+    if place == "column":
+        pairs = [(column, row) for row, column in pairs]
+    frame = pd.DataFrame({"row": [row for row, _ in pairs], "column": [column for _, column in pairs]})
+    frame["value"] = [1.0, 2.5, 3.0, 0.5, 4.0, 9.0]
+    links = links_of({"odd": frame, "plain": frame.assign(value=frame["value"] ** 2)}, reading=Reading(layout="long"))
+    assert links.tables[0].block.shape == ((3, 2) if place == "row" else (2, 3))
+    written(links, tmp_path)
 
 
 def test_every_kind_of_odd_column_is_tried():

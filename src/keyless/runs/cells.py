@@ -119,13 +119,14 @@ def spreadsheet_safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
         frame: any frame.
     """
     safe = frame.copy(deep=False)
-    for place, kind in enumerate(frame.dtypes):
-        if not pd.api.types.is_numeric_dtype(kind):
-            column = frame.iloc[:, place].astype(object)
+    for place, (_, column) in enumerate(frame.items()):
+        if not pd.api.types.is_numeric_dtype(column.dtype):
+            cells = column.to_numpy(dtype=object)
             # Few cells are risky, and there can be millions of others.
-            at = [k for k, cell in enumerate(column) if isinstance(cell, str) and is_risky(cell)]
+            at = [k for k, cell in enumerate(cells) if isinstance(cell, str) and is_risky(cell)]
             if at:
-                column.iloc[at] = [f"'{cell}" for cell in column.iloc[at]]
-                safe.isetitem(place, column.to_numpy())
+                cells = cells.copy()
+                cells[at] = [f"'{cells[k]}" for k in at]
+                safe.isetitem(place, cells)
     safe.columns = pd.Index([spreadsheet_safe(name) for name in frame.columns])
     return safe

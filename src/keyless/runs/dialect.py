@@ -164,11 +164,12 @@ def _to_csv(
 
 def _own_columns(frame: pd.DataFrame, tables: Sequence[Table]) -> Mapping[str, Any]:
     """Return what each column that comes from a text file counts as."""
+    columns = set(frame.columns)
     return {
         name: use
         for table in tables
         for use in (table.uses if table.form == "cells" else ())
-        for name in {use.name, f"{table.name}.{use.name}"} & set(frame.columns)
+        for name in {use.name, f"{table.name}.{use.name}"} & columns
     }
 
 
@@ -183,11 +184,12 @@ def in_marks(frame: pd.DataFrame, decimal: str, tables: Sequence[Table] = ()) ->
     made = frame.copy(deep=False)
     known = _own_columns(frame, tables)
     other = "," if decimal == "." else "."
-    for place, name in enumerate(frame.columns):
-        column, use = frame.iloc[:, place], known.get(name)
+    for place, (name, kind) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
+        use = known.get(name)
         if use is not None and use.kind in ("number", "integer"):
             style = use.coding.style
             if style.decimal != decimal:
+                column = frame.iloc[:, place]
                 thousands = other if style.thousands == decimal else style.thousands
                 changed = replace(style, decimal=decimal, thousands=thousands)
                 marks = [mark for mark in (style.decimal, style.thousands) if mark]
@@ -199,8 +201,8 @@ def in_marks(frame: pd.DataFrame, decimal: str, tables: Sequence[Table] = ()) ->
                     for text, number, with_mark in zip(column, plain, marked, strict=True)
                 ]
                 made.isetitem(place, np.array(texts, dtype=object))
-        elif decimal != "." and (pd.api.types.is_float_dtype(column.dtype) or column.dtype == object):
-            written = column.astype(object).map(_with_comma, na_action="ignore")
+        elif decimal != "." and (pd.api.types.is_float_dtype(kind) or pd.api.types.is_object_dtype(kind)):
+            written = frame.iloc[:, place].astype(object).map(_with_comma, na_action="ignore")
             made.isetitem(place, written.to_numpy(dtype=object))
     return made
 

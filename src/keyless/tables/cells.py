@@ -54,6 +54,9 @@ NANOSECOND_DAYS = 106_751
 DAY = 86_400_000_000
 """Microseconds of a day: dates are counted in days."""
 
+_PER_DAY = {"D": 1, "s": 86_400, "ms": 86_400_000, "us": DAY}
+"""Units of a day. Far from 1970 the coarse ones are more microseconds than can be counted."""
+
 
 @dataclass(frozen=True, eq=False)
 class Cells:
@@ -104,14 +107,14 @@ class Cells:
     @cached_property
     def observed(self) -> Any:
         """The cells that are not missing, without the spaces around them."""
-        return self.text.filter(pa.array(~self.missing))
+        return self.text.filter(pa.array(~self.missing)) if self.missing.any() else self.text
 
     @property
     def constant(self) -> bool:
         """Whether several cells are observed and all are the same text."""
         if self._short is not None:
             return len(self._seen) > 1 and len(set(self._seen)) == 1
-        return len(self.observed) > 1 and pc.count_distinct(self.observed).as_py() == 1
+        return len(self.observed) > 1 and bool(pc.all(pc.equal(self.observed, self.observed[0])).as_py())
 
     def match(self, pattern: str) -> BoolArray:
         """Tell which observed cells match."""
@@ -154,7 +157,9 @@ class Cells:
 
     def plain(self, decimal: str) -> Any:
         """Return the observed cells in Python's writing; every one must be a number with that decimal mark."""
-        text = pc.replace_substring_regex(self.observed, pattern=r"^\+", replacement="")
+        text = self.observed
+        if pc.any(pc.starts_with(text, "+")).as_py():
+            text = pc.replace_substring_regex(text, pattern=r"^\+", replacement="")
         return text if decimal == "." else pc.replace_substring(text, pattern=decimal, replacement=".")
 
     def values(self, plain: Any) -> FloatArray:
@@ -166,6 +171,15 @@ class Cells:
         values = np.full(len(self.missing), np.nan)
         values[~self.missing] = np.asarray(pc.cast(plain, pa.float64()))
         return values
+
+    @cached_property
+    def levels(self) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[str]]:
+        """For each cell the number of its level, −1 where missing; and the levels, in the order they first occur in."""
+        codes = np.full(len(self.missing), -1)
+        coded = self.observed.dictionary_encode()
+        coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+        codes[~self.missing] = coded.indices
+        return codes, coded.dictionary.to_pylist()
 
     def entries(self) -> list[str | None]:
         """Return the cells without the spaces around them, None where missing."""
@@ -183,15 +197,22 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def are_whole(plain: Any) -> bool:
     """Tell whether all numbers in Python's writing are whole."""
+    if len(plain) <= _FEW_CELLS:
+        return all(map(_compiled(_INTEGER).search, plain.to_pylist()))
     return bool(pc.all(pc.match_substring_regex(plain, _INTEGER)).as_py())
 
 
 def decimals_of(plain: Any) -> int | None:
     """Return how many decimals numbers in Python's writing show at most; None where they have exponents."""
-    if pc.any(pc.match_substring_regex(plain, "[eE]")).as_py():
+    if len(plain) <= _FEW_CELLS:
+        texts = plain.to_pylist()
+        exponents = any("e" in text or "E" in text for text in texts)
+        return None if exponents else max((len(text.partition(".")[2]) for text in texts), default=0)
+    if any(pc.any(pc.match_substring(plain, mark)).as_py() for mark in "eE"):
         return None
-    after = pc.replace_substring_regex(plain, pattern=r"^[^.]*[.]?", replacement="")
-    return int(pc.max(pc.utf8_length(after)).as_py() or 0)
+    point = pc.find_substring(plain, ".")
+    after = pc.subtract(pc.subtract(pc.binary_length(plain), point), 1)
+    return int(pc.max(pc.if_else(pc.less(point, 0), 0, after)).as_py() or 0)
 
 
 def padded_width(plain: Any) -> int:
@@ -220,10 +241,11 @@ def days_of(cells: Cells, form: str) -> FloatArray:
 
 
 def in_days(times: np.ndarray[Any, np.dtype[Any]]) -> FloatArray:
-    """Return numpy times as days since 1970, NaN for NaT."""
-    fine = times.astype("datetime64[us]")
-    days = fine.astype(np.int64) / DAY
-    return np.where(np.isnat(fine), np.nan, days)
+    """Return numpy times as days since 1970, and spans of time as days; NaN for NaT."""
+    unit, count = np.datetime_data(times.dtype)
+    if unit not in _PER_DAY or count != 1:
+        times, unit = times.astype(f"{times.dtype.kind}8[us]"), "us"
+    return np.where(np.isnat(times), np.nan, times.astype(np.int64) / _PER_DAY[unit])
 
 
 def written_dates(days: FloatArray, form: str) -> list[str]:

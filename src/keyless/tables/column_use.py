@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -383,7 +383,7 @@ def _cell_numbers(column: Column, numbers: Styled, *, reason: str | None = None)
         text=True,
         decimals=decimals_of(numbers.plain),
         width=padded_width(numbers.plain) if whole else 0,
-        **asdict(style),
+        **vars(style),
     )
     said = reason or ("whole numbers" if whole else "numbers") + _said(style, column.decimal)
     return _number(column, values, "integer" if whole else "number", said, coding)

@@ -15,13 +15,17 @@ import pandas as pd
 import pyarrow as pa
 
 from keyless.errors import InputError
-from keyless.tables.cells import DAY, Cells, in_days
+from keyless.tables.cells import Cells, in_days
 from keyless.tables.numbers import NumberStyle
 from keyless.tables.reading_options import Door
 
 __all__ = ["Coding", "Column", "family", "first_signalling", "levels_in_order"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
+
+_DATES = (-719_162, 2_932_897, "a date of the years 1 to 9999")
+_DURATIONS = (-(10**8), 10**8, "a duration of at most 100,000,000 days")
+"""First and last of the dates and durations that can be read and written, in days; dates count from 1970."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +119,18 @@ class Column:
     @cached_property
     def days(self) -> FloatArray:
         """The entries as days (since 1970 for dates), NaN where missing; for dates and durations."""
-        return _days(self.series, self.family)
+        days = _days(self.series, self.family)
+        first, last, known = _DATES if self.family == "date" else _DURATIONS
+        strange = np.flatnonzero((days < first) | (days > last))
+        if strange.size:
+            raise self.refuse(int(strange[0]), f"must be {known}; found another", "Replace it, or mark it missing.")
+        return days
 
     @cached_property
     def levels(self) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[Any]]:
         """For each row the number of its level, −1 where missing; and the levels."""
+        if self.is_file:
+            return self.cells.levels
         numbers: dict[Any, int] = {}
         try:
             codes = [-1 if e is None else numbers.setdefault(e, len(numbers)) for e in self.entries]
@@ -134,9 +145,15 @@ class Column:
         return InputError(f"{self.where}, column {self.name!r}, row {row}: {problem}{place}. {advice}")
 
 
-def first_signalling(entries: Iterable[Any]) -> int | None:
-    """Return where the first number stands that signals when it is looked at; None where there is none."""
-    return next((row for row, e in enumerate(entries) if isinstance(e, Decimal) and e.is_snan()), None)
+def first_signalling(entries: Iterable[Any], *, quiet: bool = False) -> int | None:
+    """Return where the first decimal stands that signals when it is looked at; None where there is none.
+
+    Args:
+        entries: anything.
+        quiet: count those that signal only when they are put in order, too: every NaN.
+    """
+    found = Decimal.is_nan if quiet else Decimal.is_snan
+    return next((row for row, e in enumerate(entries) if isinstance(e, Decimal) and found(e)), None)
 
 
 def _arrow(native: Any) -> Any:
@@ -219,17 +236,19 @@ def _moment(entry: Any) -> Any:
 
 def _days(series: Any, kind: str) -> FloatArray:
     native = series.to_native()
-    if isinstance(native, pd.Series):
+    if not isinstance(native, pd.Series):
+        return in_days(np.asarray(series.to_numpy()))
+    if isinstance(native.dtype, pd.DatetimeTZDtype):
+        native = native.dt.tz_convert(None)
+    if isinstance(native.dtype, np.dtype) and native.dtype.kind in "mM":
+        return in_days(native.to_numpy())
+    try:
         if kind == "duration":
-            spans = pd.to_timedelta(native.astype(object)).to_numpy().astype("timedelta64[us]")
-            return np.where(np.isnat(spans), np.nan, spans.astype(np.int64) / DAY)
-        try:
-            return in_days(pd.to_datetime(native.astype(object), utc=True).dt.tz_localize(None).to_numpy())
-        except pd.errors.OutOfBoundsDatetime:
-            # Dates of Python that nanoseconds cannot count.
-            return in_days(np.array([_moment(entry) for entry in native], dtype="datetime64[us]"))
-    times = np.asarray(series.to_numpy())
-    if kind == "duration":
-        spans = times.astype("timedelta64[us]")
-        return np.where(np.isnat(spans), np.nan, spans.astype(np.int64) / DAY)
-    return in_days(times)
+            return in_days(pd.to_timedelta(native.astype(object)).to_numpy())
+        return in_days(pd.to_datetime(native.astype(object), utc=True).dt.tz_localize(None).to_numpy())
+    except pd.errors.OutOfBoundsDatetime:
+        # Dates of Python that nanoseconds cannot count.
+        return in_days(np.array([_moment(entry) for entry in native], dtype="datetime64[us]"))
+    except OverflowError:
+        # Days of Arrow that Python has no dates for; `Column.days` names the first.
+        return in_days(pa.array(native, from_pandas=True).to_numpy(zero_copy_only=False))

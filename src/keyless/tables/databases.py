@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from keyless.errors import InputError
-from keyless.tables.files import Text, check_names, to_pandas
+from keyless.tables.files import Text, check_names, collected, to_pandas
 from keyless.tables.memory import check_memory
 from keyless.tables.places import Place, missing_extra
 from keyless.tables.reading_options import Reading, shown
@@ -25,6 +25,9 @@ _CLOSED: dict[str, Any] = dict.fromkeys(
 )
 _BYTES_PER_CELL = 150
 """Memory that one value takes as a Python object and as text."""
+
+_CHUNK, _SOME_ROWS = 2**20, 1_000
+"""Bytes of SQLite, and rows of DuckDB, that are read at a time: then memory is looked at."""
 
 
 def is_sqlite(path: Path) -> bool:
@@ -46,6 +49,8 @@ def read_sqlite(place: Place, reading: Reading) -> Text:
         reading: limits.
     """
     with _sqlite(place) as connection:
+        # A column may be computed, and be as long as it likes.
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(reading.max_line, 2**31 - 1))
         # Tables and no views: those may compute for ever.
         found = connection.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
@@ -54,8 +59,14 @@ def read_sqlite(place: Place, reading: Reading) -> Text:
         (rows,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
         cursor = connection.execute(f"SELECT * FROM {table}")
         names = [str(column[0]) for column in cursor.description]
-        _check(place, rows, len(names), reading)
-        records = cursor.fetchall()
+        records, size, checked = [], 0, 0
+        _check(place, rows, len(names), size, reading)
+        for record in cursor:
+            records.append(record)
+            size += sum(len(entry) for entry in record if isinstance(entry, str | bytes))
+            if size > checked + _CHUNK:
+                _check(place, rows, len(names), size, reading)
+                checked = size
     check_names(names, place.where)
     if not records:
         raise InputError(f"{place.where}: must have rows; found none.")
@@ -71,8 +82,11 @@ def _sqlite(place: Place) -> Iterator[sqlite3.Connection]:
         raise InputError(f"{place.where}: must be a file; there is none at {shown(place.path)}.")
     connection = None
     try:
-        # Read only: a database that is not there is not made, and one that is there is not changed.
-        connection = sqlite3.connect(f"file:{quote(str(place.path.absolute()))}?mode=ro", uri=True)
+        # Read only: a database that is not there is not made, and one that is there is not changed. Where nobody writes
+        # to it, it is not locked either: locks are files beside it, and cannot be made in a folder that is read-only.
+        path = str(place.path.absolute())
+        mode = "mode=ro" if any(map(_has_content, (f"{path}-wal", f"{path}-journal"))) else "immutable=1"
+        connection = sqlite3.connect(f"file:{quote(path)}?{mode}", uri=True)
         connection.execute("PRAGMA trusted_schema = OFF")
         yield connection
     except sqlite3.Error as error:
@@ -80,6 +94,10 @@ def _sqlite(place: Place) -> Iterator[sqlite3.Connection]:
     finally:
         if connection is not None:
             connection.close()
+
+
+def _has_content(path: str) -> bool:
+    return Path(path).is_file() and Path(path).stat().st_size > 0
 
 
 def read_duckdb(place: Place, reading: Reading) -> pd.DataFrame:
@@ -103,15 +121,17 @@ def read_duckdb(place: Place, reading: Reading) -> pd.DataFrame:
             table = _quoted(_chosen(place, [str(name) for (name,) in known]))
             ((rows,),) = connection.sql(f"SELECT count(*) FROM {table}").fetchall()
             selected: Any = connection.sql(f"SELECT * FROM {table}")
-            _check(place, int(rows), len(selected.columns), reading)
-            arrow = selected.to_arrow_table()
+            _check(place, int(rows), len(selected.columns), 0, reading)
+            # The second is its older name.
+            batches = (getattr(selected, "to_arrow_reader", None) or selected.fetch_record_batch)(_SOME_ROWS)
+            arrow = collected(batches, batches.schema, place.where, reading, rows=int(rows))
     except duckdb.Error as error:
         said = " ".join(str(error).split())
         raise InputError(f"{place.where}: must be a database of SQLite or DuckDB; {said[:200]}.") from error
     check_names(arrow.column_names, place.where)
     if not arrow.num_rows:
         raise InputError(f"{place.where}: must have rows; found none.")
-    return to_pandas(arrow)
+    return to_pandas(arrow, where=place.where)
 
 
 def _chosen(place: Place, names: Sequence[str]) -> str:
@@ -136,9 +156,10 @@ def _quoted(name: str) -> str:
     return f'"{doubled}"'
 
 
-def _check(place: Place, rows: int, width: int, reading: Reading) -> None:
+def _check(place: Place, rows: int, width: int, size: int, reading: Reading) -> None:
     check_memory(
-        rows * width * _BYTES_PER_CELL,
+        # As they are, as text, where bytes are two characters each, and as Arrow has text.
+        5 * size + rows * width * _BYTES_PER_CELL,
         max_memory=reading.max_memory,
         where=place.where,
         what=f"a table of {rows} × {width} entries",

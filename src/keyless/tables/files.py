@@ -52,6 +52,17 @@ _CHUNK = 2**20
 _UNCHECKED = 16 * _CHUNK
 """Bytes of text that any machine can hold."""
 
+_TEXTS, _BYTES_PER_CELL, _BYTES_PER_ROW = 3, 40, 400
+"""What reading a text file takes at its peak: so many copies of the text, so many bytes for each cell (where it begins,
+its number, whether it is observed), and so many for each row of the one column that is looked at. Measured on columns
+of numbers, categories, dates and text, one and eight beside each other."""
+
+_BYTES_PER_ENTRY, _BYTES_PER_ROW_OF_ENTRIES = 55, 150
+"""The same for tables of types, as Parquet and DuckDB have them."""
+
+_SOME_ROWS, _MANY_ROWS = 1_000, 65_536
+"""Rows of a batch after which memory is looked at: where entries may be long, and where they are numbers."""
+
 
 def _zstd(stream: BinaryIO) -> Any:
     """Open with Arrow, which has it on every Python."""
@@ -244,13 +255,8 @@ def read_text(file: File, reading: Reading) -> Text:
         notes.append(f"cells are separated by {top.separator!r}")
     notes += top.notes
     width = _width(file, scan, top)
-    check_memory(
-        # Cells as text with their places, numbers, and which are observed.
-        2 * scan.size + max(scan.lines - 1, 0) * width * (8 + 8 + 1),
-        max_memory=reading.max_memory,
-        where=file.where,
-        what=f"a table of {max(scan.lines - 1, 0)} × {width} cells",
-    )
+    rows = max(scan.lines - 1, 0)
+    _check_cells(file, reading, scan.size, (rows, width), f"a table of {rows} × {width} cells")
     table, ragged = _batches(file, scan, top, [f"f{k}" for k in range(width)])
     last = str(table.column(width - 1)[-1].as_py()) if table.num_rows else ""
     if "\n" in last and not scan.tail.rstrip(b"\r\n\0 ").endswith(b'"'):
@@ -260,7 +266,7 @@ def read_text(file: File, reading: Reading) -> Text:
     def line(record: int) -> int | None:
         return _line(file, scan, record, top, width)
 
-    texts = [(number, next(csv.reader([text], delimiter=top.separator), [])) for number, _, text in ragged]
+    texts = [(number, _cells_of(text, top.separator)) for number, _, text in ragged]
     body = find_body(table, texts, top.header, reading=reading, where=file.where, line=line)
     if body is None:
         number, actual, _ = ragged[0]
@@ -277,10 +283,18 @@ def read_text(file: File, reading: Reading) -> Text:
     return Text(frame, (*notes, *body.notes), lambda row: line(int(body.places[row])), dialect=dialect)
 
 
+def _cells_of(text: str, separator: str) -> list[str]:
+    """Return the cells of a line; none where one of them is very long, and the line thus no note below a table."""
+    try:
+        return next(csv.reader([text], delimiter=separator), [])
+    except csv.Error:
+        return []
+
+
 def _check_cells(file: File, reading: Reading, size: int, shape: tuple[int, int], what: str) -> None:
-    """Refuse what does not fit: cells as text with their places, numbers, and which are observed."""
+    """Refuse what does not fit: all cells as text and as numbers, and one column at a time taken apart."""
     rows, width = shape
-    needed = 2 * size + rows * width * (8 + 8 + 1)
+    needed = _TEXTS * size + rows * (width * _BYTES_PER_CELL + _BYTES_PER_ROW)
     check_memory(needed, max_memory=reading.max_memory, where=file.where, what=what)
 
 
@@ -294,7 +308,8 @@ def _scanned(file: File, reading: Reading) -> _Scan:
             size += len(chunk)
             if size > _UNCHECKED:
                 # A small file may unpack to a lot: that stops where the memory ends.
-                _check_cells(file, reading, size, (lines, 1), f"a table of at least {in_words(size)} of text")
+                what = f"a table of at least {lines} rows, {in_words(size)} of text,"
+                _check_cells(file, reading, size, (lines, 1), what)
             tail = tail[-64:] + chunk[-64:]
             if len(start) < _CHUNK:
                 start += chunk
@@ -445,20 +460,62 @@ def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
             rows, width = parquet.metadata.num_rows, parquet.metadata.num_columns
             groups = range(parquet.metadata.num_row_groups)
             size = sum(parquet.metadata.row_group(group).total_byte_size for group in groups)
-            check_memory(
-                2 * size + rows * width * 17,
-                max_memory=reading.max_memory,
-                where=file.where,
-                what=f"a table of {rows} × {width} entries",
-            )
-            table = pa.Table.from_batches(parquet.iter_batches(), schema=parquet.schema_arrow)
+            check_entries(file.where, reading, size, (rows, width))
+            some = _SOME_ROWS if any(map(_may_be_long, parquet.schema_arrow.types)) else _MANY_ROWS
+            batches = parquet.iter_batches(batch_size=some)
+            table = collected(batches, parquet.schema_arrow, file.where, reading, rows=rows)
             table.validate(full=True)
             check_names(table.column_names, file.where)
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise InputError(f"{file.where}: must be a Parquet file; it is damaged or something else.") from error
     if not table.num_rows:
         raise InputError(f"{file.where}: must have rows; found none.")
-    return to_pandas(table)
+    return to_pandas(table, where=file.where)
+
+
+def _may_be_long(given: pa.DataType) -> bool:
+    """Tell whether a single entry may take any number of bytes."""
+    return not (pa.types.is_primitive(given) or pa.types.is_decimal(given))
+
+
+def collected(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, where: str, reading: Reading, *, rows: int
+) -> pa.Table:
+    """Return batches of rows as one table, as far as there is memory: entries that repeat are stored once in a file.
+
+    Args:
+        batches: the rows.
+        schema: names and types of the columns.
+        where: the file, as messages name it.
+        reading: limits.
+        rows: how many there are in all.
+    """
+    kept, size = [], 0
+    for batch in batches:
+        kept.append(batch)
+        size += batch.nbytes
+        check_entries(where, reading, size, (rows, len(schema)), held=size)
+    return pa.Table.from_batches(kept, schema=schema)
+
+
+def check_entries(where: str, reading: Reading, size: int, shape: tuple[int, int], *, held: int = 0) -> None:
+    """Refuse a typed table that does not fit: twice its bytes, and what its entries take as numbers.
+
+    Args:
+        where: the file, as messages name it.
+        reading: limits.
+        size: bytes of its entries.
+        shape: rows and columns.
+        held: bytes that are held already.
+    """
+    rows, width = shape
+    check_memory(
+        2 * size + rows * (width * _BYTES_PER_ENTRY + _BYTES_PER_ROW_OF_ENTRIES),
+        max_memory=reading.max_memory,
+        where=where,
+        what=f"a table of {rows} × {width} entries",
+        held=held,
+    )
 
 
 def _whole(file: File, stream: BinaryIO, reading: Reading) -> bytes:
@@ -472,12 +529,21 @@ def _whole(file: File, stream: BinaryIO, reading: Reading) -> bytes:
     return b"".join(parts)
 
 
-def to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Return a table of a Parquet file as a frame; whole numbers stay such where some are missing."""
+def to_pandas(table: pa.Table, *, where: str) -> pd.DataFrame:
+    """Return a table of Arrow as a frame; whole numbers stay such where some are missing.
+
+    Args:
+        table: the table.
+        where: as messages name it.
+    """
     try:
         frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
     except Exception:  # what it says about pandas is nonsense, and pandas has many errors for that
-        frame = table.replace_schema_metadata(None).to_pandas(types_mapper=_pandas_type)
+        try:
+            frame = table.replace_schema_metadata(None).to_pandas(types_mapper=_pandas_type)
+        except Exception as error:  # a time zone that nobody knows, or the like
+            said = f"{type(error).__name__}: {error}"
+            raise InputError(f"{where}: must have entries that pandas can hold; it cannot ({said}).") from error
     return frame
 
 

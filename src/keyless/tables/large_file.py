@@ -62,7 +62,7 @@ class LargeFile:
                 table = pq.ParquetFile(self.path).read(columns=[label]).select([label])
             except pa.ArrowException as error:
                 raise InputError(f"{self.where}: must be a Parquet file; it is damaged or something else.") from error
-        return to_pandas(table)
+        return to_pandas(table, where=self.where)
 
     def column(self, label: str) -> list[Any]:
         """Return the entries of one column, as a frame has them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -66,10 +67,18 @@ def widened(
         )
     zero: Any = ("0" if is_file else 0) if reading.unstored == "zero" else None
     made = _spread(frame[labels[2]], rows, columns, shape, zero)
-    wide = pd.DataFrame(dict(zip(column_names, made, strict=True)))
-    wide.index = pd.Index(list(row_names), name=str(labels[0]))
-    wide.columns.name = str(labels[1])
+    wide = pd.DataFrame(dict(enumerate(made)))
+    wide.index = _labels(row_names, labels[0])
+    wide.columns = _labels(column_names, labels[1])
     return wide, notes
+
+
+def _labels(names: Iterable[Any], title: Any) -> Any:
+    """Return one label for each name, also where names are tuples."""
+    made = list(names)
+    if any(isinstance(name, tuple) for name in made):
+        made = [str(name) for name in made]
+    return pd.Index(made, name=str(title))
 
 
 def _marked(entries: pd.Series, reading: Reading | None) -> Any:

@@ -28,6 +28,9 @@ LARGE_CELLS = 20_000_000
 _SQUARES = 8
 """Arrays of reference rows × rows a search of all pairs holds at a time: couplings, log-ratios, costs, scratch."""
 
+_FIXED_SMALL = 10**8
+"""… and models and libraries, whatever the size of the tables. A link of ten rows was seen to take 50 MB."""
+
 _RANK, _FACTOR_ARRAYS = 40, 6
 """Linking by landmarks holds so many float32 arrays of rows × rank at a time, of a rank of at most 40."""
 
@@ -61,7 +64,7 @@ def memory_needed(shapes: Sequence[tuple[int, int]], *, all_pairs: bool | None =
 
     Example:
         >>> memory_needed([(1000, 20), (1000, 30)]) // 10**6
-        65
+        165
         >>> memory_needed([(10**7, 60), (10**7, 40)]) // 10**9
         16
     """
@@ -72,7 +75,7 @@ def memory_needed(shapes: Sequence[tuple[int, int]], *, all_pairs: bool | None =
         candidates = most * len(shapes[1:]) * _CANDIDATES * _CANDIDATE_BYTES
         return tables + most * rank * 4 * _FACTOR_ARRAYS + candidates + _FIXED
     reference = shapes[0][0] if shapes else 0
-    return tables + sum(_SQUARES * 8 * reference * rows for rows, _ in shapes[1:])
+    return tables + sum(_SQUARES * 8 * reference * rows for rows, _ in shapes[1:]) + _FIXED_SMALL
 
 
 def available_memory() -> int | None:

@@ -169,6 +169,8 @@ def _framed(table: Any, name: str) -> _Given | None:
         table = table.to_native()
     if isinstance(table, pa.Table):
         table = without_views(table)
+    if isinstance(table, pd.DataFrame):
+        _check_signalling(table, name)
     try:
         frame = nw.from_native(table)
         if isinstance(frame, nw.LazyFrame):
@@ -180,15 +182,13 @@ def _framed(table: Any, name: str) -> _Given | None:
         raise InputError(f"{name}: must have different column names; some occur twice. Rename them.") from error
     except TypeError:
         return None
-    if isinstance(table, pd.DataFrame):
-        _check_signalling(table, name)
     return _Given(table, name)
 
 
 def _check_signalling(frame: pd.DataFrame, name: str) -> None:
-    """Refuse numbers that signal when they are looked at: no library can compare or copy them."""
-    if (row := first_signalling(frame.index)) is not None:
-        raise InputError(f"{name}, index, row {row}: must be a label; found sNaN. Replace it.")
+    """Refuse decimals that no library can compare or copy: those that signal, and among labels all that are NaN."""
+    if (row := first_signalling(frame.index, quiet=True)) is not None:
+        raise InputError(f"{name}, index, row {row}: must be a label; found {frame.index[row]}. Replace it.")
     for place, kind in enumerate(frame.dtypes):
         if kind.kind == "O" and (row := first_signalling(frame.iloc[:, place])) is not None:
             label = shown(frame.columns[place])
@@ -245,7 +245,10 @@ def _laid_out(given: _Given, reading: Reading) -> _Given:
     if reading.layout == "wide":
         return given
     native = given.native
-    frame = to_pandas(native) if isinstance(native, pa.Table) else nw.from_native(native, eager_only=True).to_pandas()
+    if isinstance(native, pa.Table):
+        frame = to_pandas(native, where=given.where)
+    else:
+        frame = nw.from_native(native, eager_only=True).to_pandas()
     wide, notes = widened(frame, where=given.where, reading=reading, is_file=given.is_file)
     form: Form = "cells" if given.is_file else "frame"
     return replace(given, native=wide, form=form, notes=given.notes + notes, line=lambda _row: None)
@@ -265,7 +268,8 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
         for label, whole in zip(labels, frame.columns, strict=True)
     ]
     indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
-    found = [look(column, reading.wish(name, column.name)) for column in columns]
+    # Each column is looked at as a copy: what it works out about its cells is not kept beside that of all others.
+    found = [look(replace(column), reading.wish(name, column.name)) for column in columns]
     if given.is_file:
         check_marks(columns, found)
     # The long layout has its rows named already, and its columns are entries, none of them an id.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import re
 import zipfile
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +23,14 @@ from keyless.tables.reading_options import Reading, shown
 
 __all__ = ["as_text", "read_sheet"]
 
+_BYTES_PER_CELL = 32
+"""Memory that the reader takes for a cell, also for an empty one."""
+
+_SHEET = re.compile(r"xl/worksheets/[^/]*\.xml")
+_REFERENCE, _LONGEST_REFERENCE = re.compile(rb'r="([A-Z]{1,4})([0-9]{1,8})"'), 20
+"""Where a cell says that it stands, such as `r="B12"`, and its characters."""
+
+_CHUNK = 2**20
 _LARGEST_WHOLE = 1e15
 """Whole numbers below this are written without a decimal point."""
 
@@ -53,14 +64,36 @@ def read_sheet(place: Place, reading: Reading) -> Text:
 
 
 def _check_unpacked(place: Place, reading: Reading) -> None:
-    """Refuse a small file that unpacks to more than fits."""
-    try:
-        with zipfile.ZipFile(place.path) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError):
-        return  # the older format is no archive, and the reader says what is wrong with others
-    what = f"a spreadsheet of {in_words(size)}, unpacked,"
-    check_memory(3 * size, max_memory=reading.max_memory, where=place.where, what=what)
+    """Refuse a small file that unpacks to more than fits, or whose cells lie far apart: all between them are held."""
+
+    def check(needed: int, what: str) -> None:
+        check_memory(needed, max_memory=reading.max_memory, where=place.where, what=what)
+
+    sheets = []
+    # The older format is no archive, and the reader says what is wrong with others.
+    harmless = (OSError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
+    with contextlib.suppress(*harmless), zipfile.ZipFile(place.path) as archive:
+        members = archive.infolist()
+        size = sum(member.file_size for member in members)
+        check(3 * size, f"a spreadsheet of {in_words(size)}, unpacked,")
+        sheets = [_extent(archive, member) for member in members if _SHEET.fullmatch(member.filename)]
+    for rows, width in sheets:
+        check(_BYTES_PER_CELL * rows * width, f"a sheet of {rows} × {width} cells")
+
+
+def _extent(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[int, int]:
+    """Return the last row and the last column that a sheet names."""
+    rows = width = 0
+    with archive.open(member) as file:
+        rest = b""
+        while chunk := file.read(_CHUNK):
+            for letters, digits in set(_REFERENCE.findall(rest + chunk)):
+                number = 0
+                for letter in letters:
+                    number = 26 * number + letter - ord("A") + 1
+                rows, width = max(rows, int(digits)), max(width, number)
+            rest = chunk[-_LONGEST_REFERENCE:]
+    return rows, width
 
 
 def _sheet(book: Any, place: Place) -> Any:
