@@ -126,7 +126,9 @@ def test_columns_and_their_signs_change_nothing(three):
     np.testing.assert_array_equal(again.model.noise, found.model.noise[columns])
 
 
-@pytest.mark.parametrize("order", [(0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize(
+    "order", [(0, 2, 1), *(pytest.param(order, marks=pytest.mark.slow) for order in [(1, 0, 2), (2, 1, 0), (1, 2, 0)])]
+)
 def test_the_order_of_tables_only_relabels_the_answer(three, order):
     tables, _, found = three
     moved = link_tables([tables[t] for t in order])

@@ -168,6 +168,7 @@ def test_expected_right_is_said_only_where_the_map_is_believed(in_doubt):
         assert not any(one["believed"] for one in stored(page)["tables"])
 
 
+@pytest.mark.slow
 def test_uncertain_says_which_of_the_two_it_is_and_what_to_do(in_doubt):
     rows = Outline(render(in_doubt("uncertain", "rows"))).said
     assert "b and a fit together, but many rows are too alike to be told apart." in rows
