@@ -1,5 +1,7 @@
 """The answer does not depend on units, however large or small, and nothing that is returned is infinite or NaN."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -171,7 +173,8 @@ def test_files_of_huge_numbers_are_linked_filled_and_reported(tmp_path, ordinary
     runs.write_run(links, tmp_path / "out")
     joined = pd.read_parquet(tmp_path / "out" / "joined.parquet").drop(columns="reference_id")
     assert np.isfinite(joined.to_numpy(dtype=float)).all()
-    page = render(links)
+    # What is read, not the packed data of the rows, in which these letters may stand by chance.
+    page = re.sub(r"<script.*?</script>", "", render(links), flags=re.DOTALL)
     assert "nan" not in page.split("<main")[1].lower().replace("nanometre", "")
 
 
