@@ -727,6 +727,15 @@ def test_what_was_set_is_recorded(data, found_gaps):
     assert found_gaps.choices["set"] == {}
 
 
+@pytest.fixture
+def interruptible():
+    """Python's own answer to Ctrl-C: processes that a shell starts in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_returns_the_best_so_far(data):
     stages = []
 
@@ -740,6 +749,7 @@ def test_ctrl_c_returns_the_best_so_far(data):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_ctrl_c_interrupts(data):
     def press(*_):
         signal.raise_signal(signal.SIGINT)
