@@ -165,11 +165,13 @@ def test_a_configuration_runs_the_same_again(folder, capsys):
     before = (folder / "run" / "matches.csv").read_bytes()
     assert exit_code("link", "--config", "run/config.toml") == 0
     assert (folder / "run" / "matches.csv").read_bytes() == before
-    (folder / "mine.toml").write_text('tables = ["clinic.csv", "lab.csv"]\nid = ["patient_id"]\nseed = 5\njobs = 2\n')
+    (folder / "mine.toml").write_text(
+        'tables = ["clinic.csv", "lab.csv"]\nid = ["patient_id"]\nseed = 5\neffort = "quick"\n'
+    )
     assert exit_code("link", "--config", "mine.toml", "--seed", "7", "--out", "run") == 0
     written = (folder / "run" / "config.toml").read_text(encoding="utf-8")
     assert "seed = 7\n" in written, "the command line wins"
-    assert "jobs = 2\n" in written
+    assert 'effort = "quick"\n' in written
     assert "# max-time is not set" in written
     assert runs.read_run("run").links.seed == 7
     assert exit_code("check", "--config", "run/config.toml") == 0, "options of link alone do no harm"
@@ -186,7 +188,7 @@ def test_unrelated_tables_end_with_3(tmp_path, monkeypatch, capsys, rng):
     for name in NAMES:
         frame = pd.DataFrame(rng.standard_normal((24, 6))).add_prefix(name)
         frame.to_csv(f"{name}.csv", index=False)
-    assert exit_code("link", "clinic.csv", "lab.csv", "--method", "joint", "--out", "run") == 3
+    assert exit_code("link", "clinic.csv", "lab.csv", "--out", "run") == 3
     err = capsys.readouterr().err
     assert "clinic and lab: unlinkable, no clearer than chance" in err
     assert "chance reaches" in err
@@ -691,7 +693,7 @@ def test_a_killed_run_is_resumed(folder, capsys):
     (folder / "clinic.csv").write_bytes(before.replace(b"1", b"2"))
     assert "clinic.csv: must hold what it held when the run began" in refused(capsys, *arguments, "--resume")
     (folder / "clinic.csv").write_bytes(before)
-    assert exit_code(*arguments, "--resume", "--jobs", "2") == 0
+    assert exit_code(*arguments, "--resume") == 0
     assert "continuing the unfinished run" in capsys.readouterr().err
     assert (folder / "new" / "matches.csv").read_bytes() == (folder / "run" / "matches.csv").read_bytes()
     assert "starts" not in runs.read_run(folder / "new").record["timings"]
