@@ -96,7 +96,7 @@ def test_the_examples_about_the_bundled_tables_run(command):
     assert done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_examples_about_files_run(tmp_path, monkeypatch, capsys):
     """In the order of the help, as one reader would type them: later ones use what earlier ones wrote."""
     made = datasets.make_shuffled_tables(40, (20, 15), rank=3, observed=0.95, random_state=0)
@@ -137,7 +137,7 @@ def test_the_page_about_the_command_line_is_what_the_help_says():
         (["fill", "--nonsense"], "--nonsense: must be an option or a table file"),
         (["report"], "RUN"),
         (["link", "a.csv", "b.csv", "--jbos", "2"], "--jbos: must be an option or a table file"),
-        (["link", "a.csv", "b.csv", "--jobs", "0"], "--jobs"),
+        (["link", "a.csv", "b.csv", "--rank", "0"], "--rank"),
         (["link", "a.csv", "b.csv", "--max-time", "0"], "--max-time"),
         (["link", "a.csv", "b.csv", "--effort", "magic"], "magic"),
         (["link", "a.csv", "b.csv", "--decimal", ";"], "--decimal"),
