@@ -6,6 +6,7 @@ written over.
 
 from __future__ import annotations
 
+import importlib
 import os
 import secrets
 import shutil
@@ -13,7 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["beside", "create", "remove", "replacing"]
+from keyless.errors import KeylessError
+
+__all__ = ["beside", "create", "locked", "remove", "replacing"]
 
 
 def beside(target: Path) -> Path:
@@ -34,6 +37,32 @@ def create(path: Path, content: bytes = b"") -> None:
     """
     with path.open("xb") as file:
         file.write(content)
+
+
+@contextmanager
+def locked(path: Path, *, mode: int, taken: str) -> Iterator[None]:
+    """Hold the lock of a file while entered, where the system has file locks; refuse where somebody else holds it.
+
+    Args:
+        path: the file; it is created where it is not there.
+        mode: its permissions then.
+        taken: what to say where somebody else holds the lock.
+    """
+    try:
+        fcntl = importlib.import_module("fcntl")
+    except ImportError:
+        yield
+        return
+    # Opened, not followed: a link that somebody puts here now is refused by the system.
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(path, flags, mode), "rb+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise KeylessError(taken) from None
+        except OSError:
+            pass  # some network disks have no locks
+        yield
 
 
 @contextmanager

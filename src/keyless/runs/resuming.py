@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import keyless
-from keyless.errors import InputError, KeylessError
+from keyless.errors import InputError
 from keyless.links import Links, load
-from keyless.places import create, remove
+from keyless.places import create, locked, remove
 from keyless.runs.configuration import Fingerprint
 from keyless.runs.folder import check_replaceable
 from keyless.runs.outputs import CONFIGURATION, RESULT
@@ -84,7 +82,8 @@ def open_unfinished(
     state = json.loads(json.dumps(state))
     _check_ours(folder)
     folder.mkdir(exist_ok=True)
-    with _locked(folder, out):
+    taken = f"{out}: another run is working on this folder now. Wait for it, or choose another --out."
+    with locked(folder / _LOCK, mode=0o666, taken=taken):
         if (folder / _EARLIER).is_dir() and not _has_stages(folder):
             _bring_back(folder)  # killed before its first stage was finished
         found = _read_state(folder)
@@ -161,28 +160,6 @@ def _is_same(found: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> boo
     except InputError:
         return False
     return True
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, out: Path) -> Iterator[None]:
-    """Keep a second run from writing to the same place at the same time, where the system has file locks."""
-    try:
-        fcntl = importlib.import_module("fcntl")
-    except ImportError:
-        yield
-        return
-    # Opened, not followed: a link that somebody puts here now is refused by the system.
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-    with os.fdopen(os.open(folder / _LOCK, flags, 0o666), "rb+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise KeylessError(
-                f"{out}: another run is working on this folder now. Wait for it, or choose another --out."
-            ) from None
-        except OSError:
-            pass  # some network disks have no locks
-        yield
 
 
 def _read_state(folder: Path) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from keyless.errors import InputError
 
-__all__ = ["OTHER_ENDINGS", "Kind", "Place", "missing_extra", "place_of", "source_file"]
+__all__ = ["OTHER_ENDINGS", "PART_ENDINGS", "Kind", "Place", "missing_extra", "place_of", "source_file"]
 
 Kind = Literal["sheet", "database", "anndata", "file"]
 
@@ -18,6 +18,9 @@ _ENDINGS: dict[str, Kind] = {
     **dict.fromkeys((".db", ".sqlite", ".sqlite3", ".db3", ".duckdb", ".ddb"), "database"),
     ".h5ad": "anndata",
 }
+PART_ENDINGS = tuple(ending for ending, kind in _ENDINGS.items() if kind in ("sheet", "database"))
+"""Endings of files in which a sheet or a table may have to be named."""
+
 OTHER_ENDINGS = (".xlsx", ".ods", ".h5ad", ".db", ".sqlite", ".duckdb")
 """Endings of files that are neither text nor Parquet, as messages name them."""
 

@@ -16,6 +16,7 @@ from keyless.errors import InputError, printable
 from keyless.places import beside
 from keyless.runs import file_names
 from keyless.tables import place_of
+from keyless.tables.places import PART_ENDINGS
 
 __all__ = ["OWN", "Folder", "TableFile"]
 
@@ -30,8 +31,7 @@ _MOST_LISTED, _MOST_SEEN, _DEEPEST = 500, 20_000, 3
 
 _PLAIN = (".csv", ".tsv", ".tab", ".txt")
 _PACKED = tuple(f"{plain}{packed}" for plain in _PLAIN for packed in (".gz", ".bz2", ".xz", ".zst"))
-_BOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".db", ".sqlite", ".sqlite3", ".db3", ".duckdb", ".ddb")
-ENDINGS = (*_PACKED, *_PLAIN, ".parquet", ".pq", ".h5ad", *_BOOKS)
+ENDINGS = (*_PACKED, *_PLAIN, ".parquet", ".pq", ".h5ad", *PART_ENDINGS)
 """Endings of table files, the longest first."""
 
 
@@ -137,7 +137,7 @@ class Folder:
 
     def _file(self, path: Path, *, uploaded: bool = False) -> TableFile:
         relative = self.relative(path)
-        parts = path.suffix.lower() in _BOOKS
+        parts = path.suffix.lower() in PART_ENDINGS
         return TableFile(relative, path.name if uploaded else relative, path.stat().st_size, uploaded, parts)
 
     def runs(self) -> list[str]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from keyless.errors import InputError, KeylessError
+from keyless.places import locked
 from keyless.ui.app import Desk, make_app, to
 from keyless.ui.folder import Folder
 from keyless.ui.guard import Guard
@@ -45,7 +46,8 @@ def open_page(
     import uvicorn
 
     folder = Folder(place, max_upload=max_upload)
-    with _alone(folder.own), _listening(port) as listening:
+    taken = f"{folder.root}: another `keyless ui` is open here. Use it, or close it first."
+    with locked(folder.own / "lock", mode=0o600, taken=taken), _listening(port) as listening:
         port = listening.getsockname()[1]
         jobs = Jobs(folder.own / "jobs", folder.root)
         desk = Desk(folder, jobs)
@@ -92,22 +94,3 @@ def _has_browser() -> bool:
     except webbrowser.Error:
         return False
     return True
-
-
-@contextlib.contextmanager
-def _alone(own: Path) -> Iterator[None]:
-    """Keep a second page from working in the same folder, where the system has file locks."""
-    try:
-        fcntl = importlib.import_module("fcntl")
-    except ImportError:
-        yield
-        return
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-    with os.fdopen(os.open(own / "lock", flags, 0o600), "rb+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise KeylessError(f"{own.parent}: another `keyless ui` is open here. Use it, or close it first.") from None
-        except OSError:
-            pass  # some network disks have no locks
-        yield
