@@ -42,7 +42,6 @@ class Pair:
         tables: by name.
         truth: the row of the second table for each row of the first, −1 for none.
         nats: information that true partners share, per row, as a multiple of log n; 0 where nothing is to be found.
-        within: column that must agree, where there is one.
     """
 
     kind: str

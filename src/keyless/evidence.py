@@ -59,6 +59,9 @@ strangers."""
 _FORETOLD = 1e-3
 """Probability of foretelling known pairs as well by a map that says nothing, below which the map is believed."""
 
+_MOST = 0.5
+"""Share of the matches above which most are right, or the first choice of their partners."""
+
 _EVENS = 0.5
 """Belief in a map that is just as clear as it must be, and is in doubt for another reason."""
 
@@ -176,29 +179,28 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
         foretold=link.foretold.chance,
     )
     # Most matches must be right by their own probabilities, and the first choice of maps that have not seen them.
-    sharp = bool(rows.size) and min(evidence.sharpness, float(link.probability[rows].mean())) > 0.5
+    stated = float(link.probability[rows].mean()) if rows.size else 0.0
+    sharp = min(evidence.sharpness, stated) > _MOST
     if rows.size and link.foretold.chance < _FORETOLD:
         # Known pairs prove the map, and what share of first choices is right.
-        belief = link.foretold.belief(float(link.probability[rows].mean()))
-        sharp &= link.foretold.first > link.foretold.pairs / 2
-        return replace(_judged(evidence, believed=True, sharp=sharp), belief=belief)
+        sharp &= link.foretold.first > _MOST * link.foretold.pairs
+        return replace(_judged(evidence, believed=True, sharp=sharp), belief=link.foretold.belief(stated))
     if not link.crossings:
         return evidence
     first = link.crossings[0]
     # A comparison that was clear by itself did not ask whether the pairs are found again.
     again = float(np.mean([float(one.excess > 0) if one.again is None else one.again for one in link.crossings]))
+    clear = evidence.excess > first.clear and again >= _HARDLY_AGAIN
     if first.halved:
         fully = evidence.excess > _NO_BETTER and evidence.score > _STANDS_OUT_FULLY * evidence.needed
         chance = evidence.excess < 0 or (evidence.excess < _CHANCE * first.clear and again < _HARDLY_AGAIN)
-        chance &= not fully
+        clear, chance = clear or fully, chance and not fully
     else:
-        fully, chance = False, evidence.excess < first.clear or rows.size < _FEWEST_ROWS
-    if chance or not rows.size:
-        return replace(evidence, verdict="unlinkable", belief=0.0)
-    clear = fully or (evidence.excess > first.clear and again >= _HARDLY_AGAIN)
-    if not first.halved:
+        chance = evidence.excess < first.clear or rows.size < _FEWEST_ROWS
         # Shuffled factors are too easy a rival: partners must stand out almost fully, and not among a few rows.
         clear &= evidence.score > _STANDS_OUT * evidence.needed
+    if chance or not rows.size:
+        return replace(evidence, verdict="unlinkable", belief=0.0)
     if not known and not first.by_groups:
         scores = [side.scores[np.argsort(order)] for side, order in zip(link.factors, link.orders, strict=True)]
         # Of many rows only those farthest out are turned, whatever their groups.
@@ -231,7 +233,7 @@ def judged_rows(evidence: Evidence, probability: FloatArray) -> Evidence:
         probability: of each match.
     """
     sharpness = float(probability.mean()) if len(probability) else 0.0
-    return _judged(replace(evidence, sharpness=sharpness), believed=True, sharp=sharpness > 0.5)
+    return _judged(replace(evidence, sharpness=sharpness), believed=True, sharp=sharpness > _MOST)
 
 
 def judge_joint(
@@ -351,5 +353,5 @@ def _verdict(evidence: Evidence, *, settled: bool) -> Evidence:
     if evidence.excess <= clear:
         return replace(evidence, verdict="unlinkable", belief=0.0)
     believed = settled and not evidence.ambiguous
-    sharp = evidence.sharpness > 0.5 and evidence.score > evidence.needed
+    sharp = evidence.sharpness > _MOST and evidence.score > evidence.needed
     return _judged(evidence, believed=believed, sharp=sharp, clear=clear)

@@ -35,7 +35,7 @@ class Found:
         limits: which pairs may be matched.
         answer: calibrated probability of each row's answer if the map is right; None: as the coupling says.
         rivals: how well the best other candidate of each row fits, by which repeated entities are noticed; see
-            `keyless.engine.best_rivals`. None where several rows may have the same partner.
+            `keyless.engine.best_rivals`. None where several rows may have the same partner, or no map is believed.
     """
 
     permutation: IntArray
@@ -61,9 +61,7 @@ class Found:
     @property
     def judged(self) -> Evidence:
         """The evidence; tables that seem to repeat entities are not linked row by row, however clear the map is."""
-        if self.rivals is None or not self.evidence.believed:
-            return self.evidence
-        side = repeated_side(self.permutation, self.stated.probability, self.rivals)
+        side = "" if self.rivals is None else repeated_side(self.permutation, self.stated.probability, self.rivals)
         if not side:
             return self.evidence
         return replace(self.evidence, verdict="uncertain", doubt="repeats", repeated=side)

@@ -474,7 +474,7 @@ class Linking(Prepared):
             shared = shared_partners(ratios, limits=self.limits_with(number), every_row=self.options.every_row)
             permutation, coupling, answer = shared.permutation, shared.pairs, None
             evidence = judged_rows(evidence, shared.probability[permutation >= 0])
-        elif not self.shares:
+        elif not self.shares and evidence.believed:
             rivals = best_rivals(ratios, permutation)
         if isinstance(coupling, sparse.csr_array) and not self.large:
             # Of few rows all pairs are given, whichever way they were found.

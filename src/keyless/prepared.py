@@ -23,7 +23,6 @@ from keyless.tables import Table, with_missingness
 __all__ = ["Prepared", "rows_of"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Prepared:

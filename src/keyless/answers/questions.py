@@ -10,9 +10,9 @@ What helps depends on what is in doubt:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations, islice, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +24,8 @@ from keyless.answers.distributions import distribution, likeliest_partners, soft
 from keyless.answers.labels import row_number
 from keyless.arrays import check_count
 from keyless.engine import Side
+from keyless.engine.forms import ROWS_PER_FACTOR
+from keyless.engine.symmetry import LEADING, OUTERMOST, SOFT_CORRELATION, turns
 from keyless.errors import InputError, printable
 
 __all__ = ["Kind", "Question", "known_rows", "questions"]
@@ -48,23 +50,11 @@ _STRENGTH = 0.5
 _MOST_ROWS = 5_000
 """Rows among which the best to ask for are sought; of more, so many are taken evenly from the table."""
 
-_TURNED = 8
-"""Leading pairs of directions that are turned around one by one."""
-
-_OUTERMOST = 250
-"""Rows by which it is told which mirror images fit: those farthest from the middle."""
-
-_ROWS_PER_FACTOR = 6
-"""Matched rows that each direction asks for."""
-
 _AS_GOOD = 1.5
 """Mirror images whose rows are up to this many times as far from their partners as those of the best one count."""
 
 _LIKELY = 0.1
 """Probability from which a row counts as a likely partner."""
-
-_LARGEST_CORRELATION = 0.99
-"""Correlations of directions count for no more than this: images are not exact."""
 
 
 @dataclass(frozen=True)
@@ -264,21 +254,21 @@ def _telling_images_apart(links: Any, name: str, free: BoolArray, count: int) ->
 
 def _positions(links: Any, number: int, rows: IntArray, partners: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return where matched rows and their partners lie on the directions that go together, leading ones first."""
-    rank = max(1, len(rows) // _ROWS_PER_FACTOR)
+    rank = max(1, len(rows) // ROWS_PER_FACTOR)
     sides = [_factors(links, table, places, rank, strength=0.0) for table, places in ((0, rows), (number, partners))]
     left, correlations, right = np.linalg.svd(sides[0].T @ sides[1] / len(rows), full_matrices=False)
-    known = np.minimum(correlations[:_TURNED], _LARGEST_CORRELATION)
+    known = np.minimum(correlations[:LEADING], SOFT_CORRELATION)
     # On this scale a squared distance is twice the nats that speak against a pair, nearly.
     weight = known / np.sqrt(1 - known**2)
-    return sides[0] @ left[:, :_TURNED] * weight, sides[1] @ right[:_TURNED].T * weight
+    return sides[0] @ left[:, :LEADING] * weight, sides[1] @ right[:LEADING].T * weight
 
 
 def _moved(left: FloatArray, right: FloatArray) -> FloatArray:
     """Return how far each row is moved at least by the mirror images that fit, in standard deviations."""
-    far = np.argsort(-np.sum(left**2, axis=1), kind="stable")[:_OUTERMOST]
+    far = np.argsort(-np.sum(left**2, axis=1), kind="stable")[:OUTERMOST]
     own = cdist(left[far], right[far]).argmin(axis=1)
     costs, distances = [], []
-    for turn in _turns(left.shape[1]):
+    for turn in turns(left.shape[1]):
         apart = cdist(left[far] @ turn, right[far], "sqeuclidean")
         # A direction that tells no row from another may be turned as one likes.
         if np.mean(apart.argmin(axis=1) != own) > 0.5:
@@ -288,19 +278,6 @@ def _moved(left: FloatArray, right: FloatArray) -> FloatArray:
         return np.asarray(np.linalg.norm(left, axis=1))
     fitting = [far for far, cost in zip(distances, costs, strict=True) if cost <= _AS_GOOD * min(costs)]
     return np.asarray(np.min(fitting, axis=0))
-
-
-def _turns(size: int) -> Iterator[FloatArray]:
-    """Yield the reflections and rotations under which clouds of points are most often symmetric."""
-    yield -np.eye(size)
-    for k in range(size):
-        yield np.diag(np.where(np.arange(size) == k, -1.0, 1.0))
-    for plane in combinations(range(min(3, size)), 2):
-        for spokes in (3, 4, 5, 6):
-            cosine, sine = np.cos(2 * np.pi / spokes), np.sin(2 * np.pi / spokes)
-            turn = np.eye(size)
-            turn[np.ix_(plane, plane)] = [[cosine, -sine], [sine, cosine]]
-            yield turn
 
 
 # --- the map is believed, rows are alike -----------------------------------------------------------------------------

@@ -7,7 +7,6 @@ as many pairs as factors a map fits all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.stats import gamma
@@ -18,9 +17,6 @@ from keyless.pairs.limits import Limits
 from keyless.progress import Deadline, is_late
 
 __all__ = ["FEWEST_KNOWN", "Foretold", "foretold_by_others"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 FEWEST_KNOWN = 4
 """Known pairs below which none is left out: three are the fewest that lead a search."""

@@ -19,7 +19,7 @@ from keyless.engine.side import Side
 from keyless.errors import CONVERGED, Status
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
-from keyless.pairs.posterior import Posterior, posterior
+from keyless.pairs.posterior import LEAST_STATED, Posterior, posterior
 from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, is_late
 
@@ -49,9 +49,6 @@ _SURELY_ALONE = 0.99
 
 _FEW_ALONE = 0.02
 """Share of rows surely without partner up to which tables of equal size are taken to hold the same rows."""
-
-_STATED = 0.5
-"""Least probability of a match that is stated where rows may have no partner."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,7 +275,7 @@ def matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Poste
 
 def likely_matches(permutation: IntArray, chances: Posterior) -> IntArray:
     """Return the matches that are likely enough to be stated; −1 for all other rows."""
-    return np.where((permutation >= 0) & (chances.answers(permutation) >= _STATED), permutation, -1)
+    return np.where((permutation >= 0) & (chances.answers(permutation) >= LEAST_STATED), permutation, -1)
 
 
 def holds_the_same_rows(chances: Posterior) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless.pairs.limits import Limits
-from keyless.pairs.posterior import FIRST_SHARE, largest, pair_places
+from keyless.pairs.posterior import FIRST_SHARE, LEAST_STATED, best_other, largest, pair_places
 
 __all__ = ["RepeatedSide", "Rivals", "SharedPartners", "best_rivals", "repeated_side", "shared_partners"]
 
@@ -29,9 +29,6 @@ _RARELY = 0.99
 
 _ERRORS = 3.0
 """Standard errors by which the rows that fit a partner of another row are more than chance and mistakes explain."""
-
-_STATED = 0.5
-"""Least probability of a match that is stated where rows may have no partner."""
 
 _TINY = 1e-300
 """The least sum that anything is divided by."""
@@ -83,15 +80,7 @@ def best_rivals(ratios: Any, permutation: IntArray) -> Rivals:
         ratios: left × right rows, log-likelihood ratios, dense or sparse.
         permutation: the right row of each left row, −1 for none.
     """
-    own = np.flatnonzero(permutation >= 0)
-    if isinstance(ratios, sparse.csr_array):
-        rows, columns = pair_places(ratios)
-        other = permutation[rows] != columns
-        data = ratios.data[other]
-        return largest(rows[other], data, ratios.shape[0]), largest(columns[other], data, ratios.shape[1])
-    others = ratios.copy()
-    others[own, permutation[own]] = -np.inf
-    return others.max(axis=1, initial=-np.inf), others.max(axis=0, initial=-np.inf)
+    return best_other(ratios, permutation), best_other(ratios, permutation, of_columns=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +129,7 @@ def shared_partners(ratios: Any, *, limits: Limits, every_row: bool | None) -> S
     pairs = sparse.csr_array((share * weight / sums[rows], listed.indices, listed.indptr), shape=listed.shape)
     best = np.maximum(largest(rows, pairs.data, len(highest)), 0.0)
     permutation = np.full(len(highest), -1, dtype=np.int64)
-    chosen = (pairs.data == best[rows]) & ((pairs.data >= _STATED) | bool(every_row))
+    chosen = (pairs.data == best[rows]) & ((pairs.data >= LEAST_STATED) | bool(every_row))
     permutation[rows[chosen]] = columns[chosen]
     probability = np.where(permutation >= 0, best, np.clip(1.0 - np.asarray(pairs.sum(axis=1)).ravel(), 0.0, 1.0))
     return SharedPartners(permutation, pairs.toarray() if dense else pairs, probability)

@@ -14,21 +14,21 @@ from keyless.maps.alternation import Alternation
 from keyless.maps.canonical import CanonicalModel, CrossFit
 from keyless.model.factors import whitened
 
-__all__ = ["mirrored_share"]
+__all__ = ["LEADING", "OUTERMOST", "SOFT_CORRELATION", "mirrored_share", "turns"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
-_LEADING = 8
+LEADING = 8
 """Pairs of directions that are turned around one by one."""
 
-_OUTERMOST = 250
+OUTERMOST = 250
 """Of more rows only those farthest from the middle are looked at; the image of a row is as far out as the row."""
 
 _STEPS = 6
 """Steps by which a turned map settles."""
 
-_SOFT_CORRELATION = 0.99
+SOFT_CORRELATION = 0.99
 """Correlations of a turned map count for no more than this at first: images are not exact."""
 
 
@@ -45,7 +45,7 @@ def mirrored_share(left: FloatArray, right: FloatArray, *, allowed: BoolArray | 
         right: those of their partners, in the same order.
         allowed: which pairs of them may be matched; None: all.
     """
-    far = np.argsort(-np.sum(left**2, axis=1), kind="stable")[:_OUTERMOST]
+    far = np.argsort(-np.sum(left**2, axis=1), kind="stable")[:OUTERMOST]
     rank = max(1, len(far) // ROWS_PER_FACTOR)
     one, two = (whitened(side[far, :rank]).astype(np.float32) for side in (left, right))
     alternation = Alternation(one, two, allowed=None if allowed is None else allowed[np.ix_(far, far)])
@@ -83,23 +83,28 @@ def _ratios(alternation: Alternation, fit: CrossFit) -> FloatArray:
 
 def _turned(model: CanonicalModel) -> Iterator[CanonicalModel]:
     """Yield the model under the reflections and rotations that leave symmetric clouds of points as they are."""
-    size = len(model.correlations)
-    turns = [-np.eye(size)]
-    for k in range(min(_LEADING, size)):
-        turn = np.eye(size)
-        turn[k, k] = -1.0
-        turns.append(turn)
-    for first, second in combinations(range(min(3, size)), 2):
-        for spokes in (3, 4, 5, 6):
-            cosine, sine = np.cos(2 * np.pi / spokes), np.sin(2 * np.pi / spokes)
-            turn = np.eye(size)
-            turn[np.ix_((first, second), (first, second))] = [[cosine, -sine], [sine, cosine]]
-            turns.append(turn)
-    for turn in turns:
+    for turn in turns(len(model.correlations)):
         yield CanonicalModel(
             model.left_centre,
             model.right_centre,
             model.left_directions,
             model.right_directions @ turn,
-            np.minimum(model.correlations, _SOFT_CORRELATION),
+            np.minimum(model.correlations, SOFT_CORRELATION),
         )
+
+
+def turns(size: int) -> Iterator[FloatArray]:
+    """Yield the reflections and rotations under which clouds of points are most often symmetric.
+
+    Args:
+        size: pairs of directions that there are, leading ones first.
+    """
+    yield -np.eye(size)
+    for k in range(min(LEADING, size)):
+        yield np.diag(np.where(np.arange(size) == k, -1.0, 1.0))
+    for plane in combinations(range(min(3, size)), 2):
+        for spokes in (3, 4, 5, 6):
+            cosine, sine = np.cos(2 * np.pi / spokes), np.sin(2 * np.pi / spokes)
+            turn = np.eye(size)
+            turn[np.ix_(plane, plane)] = [[cosine, -sine], [sine, cosine]]
+            yield turn

@@ -11,12 +11,11 @@ from scipy import sparse
 
 from keyless.arrays import batches
 from keyless.assignment import best_matching
-from keyless.engine.repeats import best_rivals
 from keyless.landmarks.clouds import Cloud, Side
 from keyless.landmarks.metric import Metric
 from keyless.likelihood.pairs import exact_log_ratio, marginals
 from keyless.pairs.neighbours import nearest
-from keyless.pairs.posterior import largest, pair_places, prior_log_odds
+from keyless.pairs.posterior import best_other, largest, pair_places, prior_log_odds
 
 __all__ = ["Candidates", "Matched", "find_candidates", "limited", "match_candidates"]
 
@@ -274,7 +273,7 @@ def match_candidates(
     found = best_matching(gains, max_time=max_time, max_steps=steps)
     permutation = np.asarray(found.permutation, dtype=np.int64)
     own = _own_ratios(ratios, permutation)
-    other, _ = best_rivals(ratios, permutation)
+    other = best_other(ratios, permutation)
     other = np.where(np.isneginf(other), candidates.runner_up, other)
     if known is not None:
         other[known[:, 0]] = -np.inf

@@ -15,7 +15,9 @@ from scipy import sparse
 __all__ = [
     "FIRST_SHARE",
     "GAMMA_IN_GROUPS",
+    "LEAST_STATED",
     "Posterior",
+    "best_other",
     "largest",
     "log_sums",
     "marginals",
@@ -37,6 +39,9 @@ GAMMA_IN_GROUPS = 0.75
 
 _UNDAMPED = 5
 """Steps after which changes are halved: undamped steps jump to and fro where rivals are about as likely."""
+
+LEAST_STATED = 0.5
+"""Least probability of a match that is stated where rows may have no partner."""
 
 FIRST_SHARE = 0.9
 """Share of the rows of the smaller table that are taken to have a partner before anything is known."""
@@ -296,6 +301,25 @@ def largest(line: IntArray, values: FloatArray, size: int) -> FloatArray:
     found = np.full(size, -np.inf)
     np.maximum.at(found, line, values)
     return found
+
+
+def best_other(pairs: Any, permutation: IntArray, *, of_columns: bool = False) -> FloatArray:
+    """Return the largest value of each row, or of each column, among pairs that are no match; −∞ where there is none.
+
+    Args:
+        pairs: rows × columns, dense or sparse.
+        permutation: the column that each row is matched to, −1 for none.
+        of_columns: whether each column is asked, rather than each row.
+    """
+    if isinstance(pairs, sparse.csr_array):
+        rows, columns = pair_places(pairs)
+        other = permutation[rows] != columns
+        line = columns if of_columns else rows
+        return largest(line[other], pairs.data[other], pairs.shape[int(of_columns)])
+    matched = np.flatnonzero(permutation >= 0)
+    others = pairs.copy()
+    others[matched, permutation[matched]] = -np.inf
+    return np.asarray(others.max(axis=0 if of_columns else 1, initial=-np.inf))
 
 
 def log_sums(line: IntArray, logs: FloatArray, size: int) -> FloatArray:

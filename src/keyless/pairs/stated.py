@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless.pairs.limits import Limits
-from keyless.pairs.posterior import FIRST_SHARE, pair_places
+from keyless.pairs.posterior import FIRST_SHARE, best_other, pair_places
 
 __all__ = ["LEAST_TOLD", "Stated", "stated", "with_known_pairs"]
 
@@ -89,7 +89,7 @@ def stated(
         alone = np.where(told, 0.0, alone)
     own[rows] = np.asarray(pairs[rows, permutation[rows]]).ravel()
     probability = np.clip(np.where(matched, own, alone), 0.0, 1.0)
-    second = np.maximum(_best_other(pairs, permutation), np.where(matched, alone, 0.0))
+    second = np.maximum(best_other(pairs, permutation), np.where(matched, alone, 0.0))
     margin = np.log(np.maximum(probability, LEAST_TOLD)) - np.log(np.clip(second, LEAST_TOLD, 1.0))
     return Stated(pairs, np.clip(alone, 0.0, 1.0), probability, margin)
 
@@ -153,17 +153,3 @@ def _mixed(pairs: Any, belief: float, guess: FloatArray, limits: Limits) -> Any:
         return found
     mask = limits.mask()
     return belief * pairs + (guess[:, None] if mask is None else np.where(mask, guess[:, None], 0.0))
-
-
-def _best_other(pairs: Any, permutation: IntArray) -> FloatArray:
-    """Return the probability of the likeliest partner of each row other than its match; 0 where there is none."""
-    best = np.zeros(len(permutation))
-    if isinstance(pairs, sparse.csr_array):
-        rows, columns = pair_places(pairs)
-        other = permutation[rows] != columns
-        np.maximum.at(best, rows[other], pairs.data[other])
-        return best
-    others = pairs.copy()
-    rows = np.flatnonzero(permutation >= 0)
-    others[rows, permutation[rows]] = 0.0
-    return np.asarray(others.max(axis=1, initial=0.0))
