@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import settings
+from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from keyless.errors import CONVERGED
@@ -118,6 +119,21 @@ def linked_by_hand() -> Callable[..., Links]:
             for k in range(5)
         )
         return Links(read, found, model, CONVERGED, {"route": "joint", "rank": rank}, starts, 3, history)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def links_of_many_rows(linked_by_hand: Callable[..., Links]) -> Callable[[int], Links]:
+    """Make links of two tables of so many rows, each with one candidate."""
+
+    def make(count: int) -> Links:
+        rng = np.random.default_rng(2)
+        order = rng.permutation(count)
+        weights = sparse.csr_array((rng.random(count), (np.arange(count), order)), shape=(count, count))
+        values = rng.normal(size=(count, 2))
+        tables = {"first": values, "second": pd.DataFrame(values[np.argsort(order)], columns=["u", "v"])}
+        return linked_by_hand(tables, [order], coupling=weights, rank=1)
 
     return make
 

@@ -113,7 +113,7 @@ def test_explain_a_row(run, capsys):
     assert out.count("clinic: c") == 14
     assert exit_code("explain", run, "--row", label, "--json") == 0
     cells = json.loads(capsys.readouterr().out)["links"]["lab"]["cells"]
-    given = pd.read_csv(run.parent / "clinic.csv", float_precision="round_trip").set_index("pid").loc[label]
+    given = pd.read_csv(run.parent / "clinic.csv", dtype=str).set_index("pid").loc[label].astype(float)
     actual = {c["column"]: c["actual"] for c in cells if c["table"] == "clinic"}
     for column, value in given.items():
         assert actual[column] is None if np.isnan(value) else float(actual[column]) == value

@@ -39,6 +39,9 @@ def test_readme_code_runs():
 SLOW_PAGES = {"architecture.md"}
 """Pages whose code takes more than three seconds."""
 
+NEEDED_LIBRARIES = {"python.md": ["anndata"]}
+"""Libraries of extras that the code of a page imports."""
+
 
 @pytest.mark.parametrize(
     "page",
@@ -49,6 +52,8 @@ SLOW_PAGES = {"architecture.md"}
 )
 def test_code_in_the_docs_runs(page, capsys):
     """All Python blocks, in order; a block of text right behind one of them is what it prints."""
+    for library in NEEDED_LIBRARIES.get(page.name, ()):
+        pytest.importorskip(library)
     names: dict[str, object] = {}
     for block, printed in re.findall(
         r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?",

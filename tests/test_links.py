@@ -11,11 +11,11 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import keyless
+from hostile.making import drawn_factors
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import CONVERGED, InputError
 from keyless.evidence import Evidence
 from keyless.links import Links, TableLink
-from keyless.model.factor_model import FactorModel
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import scale_table
 from keyless.tables import read_tables
@@ -30,14 +30,7 @@ def by_hand(tables, permutations, *, shared=True, scales="identity", seed=0, ver
     rng = np.random.default_rng(seed)
     read, _ = read_tables(tables)
     scaled = tuple(scale_table(table.block.values, table.block.mask, kind=scales)[1] for table in read)
-    width, rank = sum(table.block.shape[1] for table in read), 2
-    factors = FactorModel(
-        loadings=rng.normal(size=(width, rank)),
-        offsets=rng.normal(size=width) / 5,
-        noise=rng.uniform(0.1, 0.4, width),
-        spread=np.zeros((width, rank + 1, rank + 1)),
-        shrinkage=np.ones(rank + 1),
-    )
+    factors = drawn_factors(read, rng)
     found = {}
     for table, permutation in zip(read[1:], permutations, strict=True):
         coupling = rng.random((len(permutation), table.block.shape[0]))

@@ -11,6 +11,7 @@ import sys
 import time
 import zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -372,7 +373,7 @@ def test_a_row_shows_both_records_all_columns_and_candidates(page, clinic_lab_an
 
 @pytest.mark.parametrize("form", ["csv", "xlsx", "parquet"])
 def test_downloads_hold_the_matches_and_the_joined_table(page, clinic_lab_and_watch, form):
-    readers = {"csv": pd.read_csv, "xlsx": pd.read_excel, "parquet": pd.read_parquet}
+    readers = {"csv": pd.read_csv, "xlsx": partial(pd.read_excel, engine="openpyxl"), "parquet": pd.read_parquet}
     got = page.client.get("/download", params={"at": "run", "what": "matches", "form": form})
     assert f'filename="run-matches.{form}"' in got.headers["content-disposition"]
     frame = readers[form](io.BytesIO(got.content))

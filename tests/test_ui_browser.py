@@ -12,7 +12,6 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import sparse
 
 from keyless import runs
 
@@ -352,14 +351,8 @@ def test_who_has_no_token_sees_nothing(chromium, looked_at):
 
 
 @pytest.mark.slow
-def test_fifty_thousand_rows_scroll_without_stutter(chromium, linked_by_hand, tmp_path):
-    rng = np.random.default_rng(2)
-    count = 50_000
-    order = rng.permutation(count)
-    weights = sparse.csr_array((rng.random(count), (np.arange(count), order)), shape=(count, count))
-    values = rng.normal(size=(count, 2))
-    tables = {"first": values, "second": pd.DataFrame(values[np.argsort(order)], columns=["u", "v"])}
-    runs.write_run(linked_by_hand(tables, [order], coupling=weights, rank=1), tmp_path / "run")
+def test_fifty_thousand_rows_scroll_without_stutter(chromium, links_of_many_rows, tmp_path):
+    runs.write_run(links_of_many_rows(50_000), tmp_path / "run")
     server = Page(tmp_path)
     window = Window(chromium, server.guard.address)
     page = window.page

@@ -11,19 +11,24 @@ from keyless.model.scales import scale_table
 from keyless.tables import read_tables
 
 
-def links_of(tables, *, reading=None, seed=0):
-    """Links of tables in an order that is drawn; the last reference rows have no partner where a table has fewer."""
-    rng = np.random.default_rng(seed)
-    read, _ = read_tables(tables, reading=reading)
-    scales = tuple(scale_table(table.block.values, table.block.mask, kind="identity")[1] for table in read)
-    width, rank = sum(table.block.shape[1] for table in read), 2
-    factors = FactorModel(
+def drawn_factors(read, rng, rank=2):
+    """A model of all columns of some tables side by side, drawn at random."""
+    width = sum(table.block.shape[1] for table in read)
+    return FactorModel(
         loadings=rng.normal(size=(width, rank)),
         offsets=rng.normal(size=width) / 5,
         noise=rng.uniform(0.1, 0.4, width),
         spread=np.zeros((width, rank + 1, rank + 1)),
         shrinkage=np.ones(rank + 1),
     )
+
+
+def links_of(tables, *, reading=None, seed=0):
+    """Links of tables in an order that is drawn; the last reference rows have no partner where a table has fewer."""
+    rng = np.random.default_rng(seed)
+    read, _ = read_tables(tables, reading=reading)
+    scales = tuple(scale_table(table.block.values, table.block.mask, kind="identity")[1] for table in read)
+    factors = drawn_factors(read, rng)
     places, found = read[0].block.shape[0], {}
     for table in read[1:]:
         rows = table.block.shape[0]

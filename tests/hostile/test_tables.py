@@ -75,7 +75,9 @@ def test_sparse_columns_are_filled_and_come_back_sparse(tmp_path):
 
 
 def test_halves_of_characters_are_saved_exactly_and_written_as_escapes(tmp_path):
-    frame = pd.DataFrame({"a": np.arange(12.0), "\udc80 name": [f"\ud800{i}" for i in range(12)]})
+    columns = pd.Index(["a", "\udc80 name"], dtype=object)  # the text columns of newer pandas refuse such halves
+    frame = pd.DataFrame(dict(enumerate((np.arange(12.0), np.array([f"\ud800{i}" for i in range(12)], dtype=object)))))
+    frame.columns = columns
     links = links_of({"odd": frame, "plain": beside()})
     written(links, tmp_path)
     again = keyless.load(tmp_path / "links.keyless")
