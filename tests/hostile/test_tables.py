@@ -75,15 +75,20 @@ def test_sparse_columns_are_filled_and_come_back_sparse(tmp_path):
 
 
 def test_halves_of_characters_are_saved_exactly_and_written_as_escapes(tmp_path):
-    columns = pd.Index(["a", "\udc80 name"], dtype=object)  # the text columns of newer pandas refuse such halves
-    frame = pd.DataFrame(dict(enumerate((np.arange(12.0), np.array([f"\ud800{i}" for i in range(12)], dtype=object)))))
-    frame.columns = columns
+    halves = pd.Series([f"\ud800{i}" for i in range(12)], dtype=object)  # newer pandas keeps other text as UTF-8
+    frame = pd.DataFrame({"a": np.arange(12.0), "halves": halves})
     links = links_of({"odd": frame, "plain": beside()})
     written(links, tmp_path)
     again = keyless.load(tmp_path / "links.keyless")
     pd.testing.assert_frame_equal(again.tables[0].native, frame)
     assert "\\ud8000" in (tmp_path / "joined.csv").read_text(encoding="utf-8")
-    assert pq.read_table(tmp_path / "joined.parquet").column("\\udc80 name")[3].as_py() == "\\ud8003"
+    assert pq.read_table(tmp_path / "joined.parquet").column("halves")[3].as_py() == "\\ud8003"
+
+
+def test_halves_of_characters_in_the_name_of_a_column_are_refused():
+    frame = pd.DataFrame([[1.0, 2.0]] * 3).set_axis(pd.Index(["a", "\udc80 name"], dtype=object), axis=1)
+    with pytest.raises(InputError, match=r"^odd: must have column names that are text; '\\udc80 name' holds half"):
+        read_table(frame, name="odd")
 
 
 @pytest.mark.parametrize("entries", [[object()] * 12, [{1, 2}] * 12, [1, "a", None, 2.5] * 3, [datetime.time(1)] * 12])

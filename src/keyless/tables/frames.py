@@ -193,7 +193,12 @@ def build(columns: Mapping[Any, Any], *, like: Any, index: pd.Index | None = Non
         plain = {label: _for_pandas(entries) for label, entries in columns.items()}
         # Columns of the same type are copied into one array, unless there are too many entries to hold them twice.
         large = is_large(len(next(iter(plain.values()), ())), len(plain))
-        frame = pd.DataFrame(plain, copy=False) if large else pd.DataFrame(plain)
+        try:
+            frame = pd.DataFrame(plain, copy=False) if large else pd.DataFrame(plain)
+        except UnicodeEncodeError:
+            # The text of pandas 3 cannot hold halves of characters; Python's own can.
+            kept = {k: v if isinstance(v, pd.Series) else pd.Series(v, dtype=object) for k, v in plain.items()}
+            frame = pd.DataFrame(kept)
         return frame if index is None else frame.set_axis(index, axis=0)
     implementation = nw.get_native_namespace(like)
     others = {str(label): _for_others(entries, like) for label, entries in columns.items()}

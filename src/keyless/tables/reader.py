@@ -20,7 +20,7 @@ from keyless.tables.columns import Column, first_signalling
 from keyless.tables.databases import is_sqlite, read_duckdb, read_sqlite
 from keyless.tables.dialect import Dialect
 from keyless.tables.files import STDIN, File, open_file, read_parquet, read_text, to_pandas
-from keyless.tables.frames import from_records, without_views
+from keyless.tables.frames import as_text, from_records, without_views
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
 from keyless.tables.large import read_large
 from keyless.tables.long_layout import widened
@@ -259,6 +259,13 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
     labels = [str(label) for label in frame.columns]
     if len(set(labels)) < len(labels):
         raise InputError(f"{given.where}: must have different column names, as text; some occur twice. Rename them.")
+    for label in labels:
+        if label != as_text(label):
+            # pandas 3 can hold such a name, but hardly anything can be done with it there.
+            raise InputError(
+                f"{given.where}: must have column names that are text; {shown(label)} holds half a character. Rename "
+                "that column."
+            )
     if 0 in frame.shape:
         raise InputError(
             f"{given.where}: must have at least one row and one column of numbers; found shape {frame.shape}."
