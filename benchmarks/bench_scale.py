@@ -36,7 +36,7 @@ import keyless
 from common import report_sections
 from keyless.arrays import batches
 from keyless.landmarks.metric import Metric
-from keyless.landmarks.scores import BATCH
+from keyless.landmarks.shards import BATCH
 from keyless.pairs.neighbours import nearest
 from keyless.transport import sinkhorn
 

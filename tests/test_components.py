@@ -6,11 +6,12 @@ import pytest
 
 import keyless
 from keyless.errors import InputError
-from keyless.landmarks import components
+from keyless.landmarks import components, shards
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.components import find_components, independent_directions, match_by_pairs, match_components
 from keyless.landmarks.linking import _better
 from keyless.landmarks.mapping import LandmarkMap, confirmed
+from keyless.landmarks.shards import Sharded
 
 DRAWS = {
     "laplace": lambda rng, size: rng.laplace(size=size) / np.sqrt(2),
@@ -19,12 +20,16 @@ DRAWS = {
 }
 
 
+def means(cloud):
+    return cloud.rows.take(np.arange(len(cloud)))
+
+
 def turned_cloud(latents, rng, noise=0.1):
     """Posterior means of latents seen with noise, turned at random, their precision, and the turn."""
     rank = latents.shape[1]
     turn = np.linalg.qr(rng.normal(size=(rank, rank)))[0]
     means = (latents + noise * rng.normal(size=latents.shape)) / (1 + noise**2)
-    return Cloud((means @ turn.T).astype(np.float32), np.eye(rank) / noise**2), turn
+    return Cloud.of((means @ turn.T).astype(np.float32), np.eye(rank) / noise**2), turn
 
 
 def planted(rng, *, sizes=(8_000, 8_000), shared=None, common=8, own=4, kind="laplace"):
@@ -46,22 +51,22 @@ def planted(rng, *, sizes=(8_000, 8_000), shared=None, common=8, own=4, kind="la
 def test_what_is_known_of_some_directions_by_themselves(rng):
     """Against the posterior of a Gaussian with the other directions integrated out."""
     root = rng.normal(size=(5, 5))
-    cloud = Cloud(rng.normal(size=(3, 5)).astype(np.float32), root @ root.T)
+    cloud = Cloud.of(rng.normal(size=(3, 5)).astype(np.float32), root @ root.T)
     directions = np.linalg.qr(rng.normal(size=(5, 2)))[0]
     found = cloud.marginal(directions)
     covariance = np.linalg.inv(np.eye(5) + root @ root.T)
     np.testing.assert_allclose(
         np.linalg.inv(np.eye(2) + found.precision), directions.T @ covariance @ directions, atol=1e-10
     )
-    np.testing.assert_allclose(found.means, cloud.means @ directions, atol=1e-5)
+    np.testing.assert_allclose(means(found), means(cloud) @ directions, atol=1e-5)
 
 
 def test_nothing_is_known_of_latents_that_are_appended(rng):
     cloud, _ = turned_cloud(rng.laplace(size=(50, 3)), rng)
     found = cloud.padded(5)
     assert found.rank == 5
-    np.testing.assert_array_equal(found.means[:, :3], cloud.means)
-    assert not found.means[:, 3:].any()
+    np.testing.assert_array_equal(means(found)[:, :3], means(cloud))
+    assert not means(found)[:, 3:].any()
     assert not found.precision[3:].any()
     assert cloud.padded(2) is cloud
 
@@ -87,9 +92,10 @@ def test_rows_far_out_are_those_of_the_whole_cloud(rng, monkeypatch):
     """Part by part and merged, against a look at all of them."""
     cloud, _ = turned_cloud(rng.laplace(size=(4_000, 3)), rng)
     turn = rng.normal(size=(3, 3))
-    monkeypatch.setattr(components, "BATCH", 700)
-    rows, values = components._far_out(cloud, turn, 20, 50)
-    whole = cloud.means.astype(float) @ turn
+    monkeypatch.setattr(shards, "BATCH", 700)
+    monkeypatch.setattr(shards, "SHARD", 1_500)
+    rows, values = components._far_out(Sharded.of(means(cloud).astype(np.float32)).turned(turn), 20, 50)
+    whole = means(cloud) @ turn
     np.testing.assert_allclose(values, whole[rows], atol=1e-9)
     expected = set()
     for k in range(3):
@@ -191,7 +197,7 @@ def test_what_is_dealt_anew_keeps_its_shape_and_loses_its_rows(rng):
     directions = independent_directions(cloud, rng)
     dealt = cloud.scattered(directions, rng)
     turn = cloud.whitening @ directions
-    before, after = cloud.means @ turn, dealt.means @ turn
+    before, after = means(cloud) @ turn, means(dealt) @ turn
     np.testing.assert_allclose(np.sort(after, axis=0), np.sort(before, axis=0), atol=1e-3)
     for k in range(4):
         assert abs(np.corrcoef(before[:, k], after[:, k])[0, 1]) < 4 / np.sqrt(5_000)
@@ -243,8 +249,8 @@ def test_outermost_rows_are_confirmed_by_what_both_sides_know(rng):
         (left, left_turn, np.arange(30)),
         (right, right_turn, np.r_[:6, 18:30, 6:18]),
     ):
-        straight = Cloud((cloud.means @ turn).astype(np.float32), turn.T @ cloud.precision @ turn)
-        wide = Cloud(np.pad(straight.means, padding), np.pad(straight.precision, (0, 12)))
+        straight = Cloud.of((means(cloud) @ turn).astype(np.float32), turn.T @ cloud.precision @ turn)
+        wide = Cloud.of(np.pad(means(straight), padding), np.pad(straight.precision, (0, 12)))
         sides.append(wide.turned(identity[:, order]))
     assert confirmed(*sides) > 0.5
 

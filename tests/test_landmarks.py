@@ -211,7 +211,7 @@ def cloud(latents, noise, rng):
     """Posterior means of latents seen with noise, and their precision."""
     rank = latents.shape[1]
     means = (latents + noise * rng.normal(size=latents.shape)) / (1 + noise**2)
-    return Cloud(means.astype(np.float32), np.eye(rank) / noise**2)
+    return Cloud.of(means.astype(np.float32), np.eye(rank) / noise**2)
 
 
 @pytest.mark.parametrize("kind", ["laplace", pytest.param("normal", marks=pytest.mark.slow), "exponential"])

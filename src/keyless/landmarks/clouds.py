@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from keyless.alignment.latents import Latents, whitening
 from keyless.arrays import batches
-from keyless.landmarks.scores import BATCH, LargeTable
+from keyless.cluster import LOCAL, Workers
+from keyless.landmarks.scores import LargeTable
+from keyless.landmarks.shards import BATCH, Sharded, edges_of, in_batches
 from keyless.model.factor_model import FactorModel, Information, information, posterior
 
 __all__ = ["Cloud", "Side"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,16 +32,18 @@ class Side:
         tables: the tables.
         rows: per table, the row of every entity, −1 where it has none; None where they are in order.
         model: factor model over the tables' columns side by side.
+        workers: who works on the shards of rows.
     """
 
     tables: tuple[LargeTable, ...]
     rows: tuple[IntArray | None, ...]
     model: FactorModel
+    workers: Workers = LOCAL
 
     @classmethod
-    def alone(cls, table: LargeTable, model: FactorModel) -> Side:
+    def alone(cls, table: LargeTable, model: FactorModel, workers: Workers = LOCAL) -> Side:
         """Return a table by itself."""
-        return cls((table,), (None,), model)
+        return cls((table,), (None,), model, workers)
 
     def __len__(self) -> int:
         first = self.rows[0]
@@ -70,22 +77,42 @@ class Side:
 
     def cloud(self) -> Cloud:
         """Return where all entities stand."""
-        means = np.empty((len(self), self.model.rank), dtype=np.float32)
+        edges = edges_of(len(self))
+        parts = [slice(a, b) for a, b in pairwise(edges.tolist())]
+        bare, turn = replace(self, workers=LOCAL), np.eye(self.model.rank)
         if self.uniform:
             scores, mask = self.scores(slice(0, 1))
             single = information(self.model, scores, mask)
             covariance = np.linalg.inv(single.precision[0] + np.eye(self.model.rank))
             linear = (self.model.loadings / self.model.noise[:, None]) @ covariance
             first = posterior(single)[0][0] - scores[0] @ linear
-            for part in batches(len(self), BATCH):
-                means[part] = self.scores(part)[0] @ linear + first
-            return Cloud(means, single.precision[0])
-        total = np.zeros((self.model.rank, self.model.rank))
-        for part in batches(len(self), 4_096):
-            info = information(self.model, *self.scores(part))
-            total += info.precision.sum(axis=0)
-            means[part] = posterior(info)[0]
-        return Cloud(means, total / len(self))
+            shards = [self.workers.start(_linear_means, bare, part, linear, first) for part in parts]
+            return Cloud(Sharded(tuple(shards), edges, turn, self.workers), single.precision[0])
+        both = [self.workers.start(_exact_means, bare, part) for part in parts]
+        shards = [self.workers.start(itemgetter(0), found) for found in both]
+        total = sum(self.workers.fetch([self.workers.start(itemgetter(1), found) for found in both]))
+        return Cloud(Sharded(tuple(shards), edges, turn, self.workers), total / len(self))
+
+
+def _linear_means(side: Side, entities: slice, linear: FloatArray, first: FloatArray) -> FloatArray:
+    """Return the posterior means of some entities, all of the same precision."""
+    means = np.empty((entities.stop - entities.start, linear.shape[1]), dtype=np.float32)
+    for part in batches(len(means), BATCH):
+        rows = slice(entities.start + part.start, entities.start + part.stop)
+        means[part] = side.scores(rows)[0] @ linear + first
+    return means
+
+
+def _exact_means(side: Side, entities: slice) -> tuple[FloatArray, FloatArray]:
+    """Return the posterior means of some entities, and the sum of their precisions."""
+    rank = side.model.rank
+    means, total = np.empty((entities.stop - entities.start, rank), dtype=np.float32), np.zeros((rank, rank))
+    for part in batches(len(means), 4_096):
+        rows = slice(entities.start + part.start, entities.start + part.stop)
+        info = information(side.model, *side.scores(rows))
+        total += info.precision.sum(axis=0)
+        means[part] = posterior(info)[0]
+    return means, total
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,84 +120,113 @@ class Cloud:
     """Posterior means of all entities' latents, and the average precision of what they rest on.
 
     Attributes:
-        means: entities × rank.
+        rows: entities × rank, in shards.
         precision: rank × rank.
     """
 
-    means: FloatArray
+    rows: Sharded
     precision: FloatArray
 
+    @classmethod
+    def of(cls, means: FloatArray, precision: FloatArray) -> Cloud:
+        """Return a cloud of means that this process holds."""
+        return cls(Sharded.of(means), precision)
+
     def __len__(self) -> int:
-        return len(self.means)
+        return len(self.rows)
 
     @property
     def rank(self) -> int:
         """Number of latents."""
-        return int(self.means.shape[1])
+        return self.rows.rank
 
     @cached_property
     def whitening(self) -> FloatArray:
-        """What `means @ whitening` has unit second moment with."""
-        total = np.zeros((self.rank, self.rank))
-        for part in batches(len(self), BATCH):
-            some = self.means[part].astype(np.float64)
-            total += some.T @ some
+        """What the rows multiplied with have unit second moment."""
+        total = sum(self.rows.each(_products))
         return whitening(total / max(len(self), 1))
 
-    @cached_property
-    def distance(self) -> FloatArray:
-        """How far out each entity is, all directions alike."""
-        found = np.empty(len(self), dtype=np.float32)
-        turn = self.whitening.astype(np.float32)
-        for part in batches(len(self), BATCH):
-            found[part] = np.square(self.means[part] @ turn).sum(axis=1)
-        return found
-
-    def shift(self, rows: Any) -> FloatArray:
-        """Return the shifts of some entities as if all had the average precision, their means kept."""
-        return np.asarray(self.means[rows].astype(np.float64) @ (self.precision + np.eye(self.rank)))
-
-    def information(self, rows: IntArray) -> Information:
-        """Return what is known of some entities, all with the average precision."""
-        return Information(np.broadcast_to(self.precision, (len(rows), self.rank, self.rank)), self.shift(rows))
-
     def latents(self, rows: IntArray) -> Latents:
-        """Return some entities as the search for a first correspondence wants them."""
-        means = self.means[rows].astype(np.float64)
-        return Latents(self.information(rows), means, means @ self.whitening)
+        """Return some entities as the search for a first correspondence wants them, all with the average precision."""
+        means = self.rows.take(rows)
+        precision = np.broadcast_to(self.precision, (len(rows), self.rank, self.rank))
+        info = Information(precision, means @ (self.precision + np.eye(self.rank)))
+        return Latents(info, means, means @ self.whitening)
 
     def turned(self, rotation: FloatArray) -> Cloud:
         """Return the cloud in terms of `latent @ rotation`."""
-        return Cloud(self.means @ rotation.astype(np.float32), rotation.T @ self.precision @ rotation)
+        return Cloud(self.rows.turned(rotation), rotation.T @ self.precision @ rotation)
 
     def padded(self, rank: int) -> Cloud:
         """Return the cloud with latents that nothing is known of appended up to `rank`."""
         extra = rank - self.rank
         if extra <= 0:
             return self
-        return Cloud(np.pad(self.means, ((0, 0), (0, extra))), np.pad(self.precision, (0, extra)))
+        return Cloud(self.rows.turned(np.eye(self.rank, rank)), np.pad(self.precision, (0, extra)))
 
     def marginal(self, directions: FloatArray) -> Cloud:
         """Return what is known of some directions by themselves, given as orthonormal columns."""
         covariance = directions.T @ np.linalg.inv(self.precision + np.eye(self.rank)) @ directions
         precision = np.linalg.inv(covariance) - np.eye(directions.shape[1])
-        return Cloud(self.means @ directions.astype(np.float32), precision)
+        return Cloud(self.rows.turned(directions), precision)
 
-    def outermost(self, count: int, *, skip: int = 0) -> IntArray:
-        """Return the entities farthest out, the farthest first, after leaving out `skip` of them."""
-        most = min(count + skip, len(self))
-        far = np.argpartition(-self.distance, most - 1)[:most]
-        return far[np.argsort(-self.distance[far], kind="stable")][skip:]
+    def outermost(self, count: int, *, skip: int = 0, among: BoolArray | None = None) -> IntArray:
+        """Return the entities farthest out, all directions alike, the farthest first.
+
+        Args:
+            count: how many.
+            skip: how many of them to leave out first.
+            among: True for the entities that count; None: all.
+        """
+        white = self.rows.turned(self.whitening)
+        allowed = [None if among is None else among[a:b] for a, b in pairwise(white.edges.tolist())]
+        parts = white.each(partial(_outermost, count=count + skip), allowed)
+        rows, distance = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return np.asarray(rows[np.argsort(-distance, kind="stable")][skip : count + skip])
 
     def scattered(self, directions: FloatArray, rng: np.random.Generator) -> Cloud:
         """Return the cloud with the values along every direction dealt anew to the entities: nothing is left to find.
+
+        They are dealt to those of the same shard.
 
         Args:
             directions: orthonormal columns; what is beside them is 0.
             rng: deals.
         """
         turn = self.whitening @ directions
-        means = np.empty((len(self), directions.shape[1]), dtype=np.float32)
-        for k, direction in enumerate(turn.T):
-            means[:, k] = rng.permutation(self.means @ direction.astype(np.float32))
-        return Cloud(means @ np.linalg.pinv(turn).astype(np.float32), self.precision)
+        along = self.rows.turned(turn)
+        # One number, however many shards there are: what is drawn later does not depend on them.
+        shards = along.start(partial(_dealt, seed=int(rng.integers(2**63))))
+        return Cloud(Sharded(tuple(shards), along.edges, np.linalg.pinv(turn), along.workers), self.precision)
+
+
+def _products(shard: FloatArray, turn: FloatArray, _first: int) -> FloatArray:
+    """Return the sum over rows of products of latents."""
+    total = np.zeros((turn.shape[1], turn.shape[1]))
+    for _, rows in in_batches(shard, turn):
+        total += rows.T @ rows
+    return total
+
+
+def _outermost(
+    shard: FloatArray, turn: FloatArray, first: int, among: BoolArray | None, *, count: int
+) -> tuple[IntArray, FloatArray]:
+    """Return the rows of a shard that are farthest out, by number, and how far."""
+    distance = np.empty(len(shard))
+    for start, rows in in_batches(shard, turn):
+        distance[start : start + len(rows)] = np.square(rows).sum(axis=1)
+    chosen = np.arange(len(shard)) if among is None else np.flatnonzero(among)
+    if count < len(chosen):
+        chosen = np.sort(chosen[np.argpartition(-distance[chosen], count - 1)[:count]])
+    return first + chosen, distance[chosen]
+
+
+def _dealt(shard: FloatArray, turn: FloatArray, first: int, *, seed: int) -> FloatArray:
+    """Return the turned rows of a shard with every column shuffled by itself."""
+    rng = np.random.default_rng([seed, first])
+    found = np.empty((len(shard), turn.shape[1]), dtype=np.float32)
+    for start, rows in in_batches(shard, turn):
+        found[start : start + len(rows)] = rows
+    for column in found.T:
+        rng.shuffle(column)
+    return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations, islice, permutations, zip_longest
 from typing import Any
 
@@ -23,10 +23,10 @@ from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
 
 from keyless.alignment.latents import paired_rotation
-from keyless.arrays import batches
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.mapping import VERIFIED, LandmarkMap, first_landmarks, mutual_pairs
-from keyless.landmarks.scores import BATCH, sampled
+from keyless.landmarks.scores import sampled
+from keyless.landmarks.shards import Sharded, in_batches
 
 __all__ = ["Components", "find_components", "independent_directions", "match_by_pairs", "match_components"]
 
@@ -149,7 +149,7 @@ def find_components(cloud: Cloud, *, other: int | None = None, rng: np.random.Ge
     unknown = np.linalg.inv(np.eye(cloud.rank) + cloud.precision)
     # More of the larger, fewer of the smaller, so that the pairs to be looked at are as many as between equals.
     times = float(np.sqrt(np.clip(len(cloud) / (other or len(cloud)), 1 / _UNEQUAL, _UNEQUAL)))
-    rows, far = _far_out(cloud, turn, round(_ENDS * max(times, 1.0)), round(_CORNERS * times))
+    rows, far = _far_out(cloud.rows.turned(turn), round(_ENDS * max(times, 1.0)), round(_CORNERS * times))
     return Components(directions, rows, far, np.einsum("ak,ab,bk->k", turn, unknown, turn), times)
 
 
@@ -161,7 +161,7 @@ def independent_directions(cloud: Cloud, rng: np.random.Generator) -> FloatArray
         rng: draws those they are found by.
     """
     used = _known_directions(cloud)
-    sample = cloud.means[sampled(len(cloud), _SAMPLE, rng)].astype(np.float64) @ cloud.whitening @ used
+    sample = cloud.rows.take(sampled(len(cloud), _SAMPLE, rng)) @ cloud.whitening @ used
     return np.asarray(used @ _unmixing(sample))
 
 
@@ -184,23 +184,35 @@ def _unmixing(white: FloatArray) -> FloatArray:
     return np.asarray((first @ second).T)
 
 
-def _far_out(cloud: Cloud, turn: FloatArray, ends: int, corners: int) -> tuple[IntArray, FloatArray]:
+def _far_out(rows: Sharded, ends: int, corners: int) -> tuple[IntArray, FloatArray]:
     """Return the rows at the ends of components, those far out along two or three, and their values along all."""
+    parts = rows.each(partial(_far_out_of_shard, ends=ends, corners=corners))
+    numbers, far = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return _farthest(numbers, far, ends, corners)
+
+
+def _far_out_of_shard(
+    shard: FloatArray, turn: FloatArray, first: int, *, ends: int, corners: int
+) -> tuple[IntArray, FloatArray]:
     rows, far = np.empty(0, dtype=np.int64), np.empty((0, turn.shape[1]))
-    for part in batches(len(cloud), BATCH):
-        rows = np.concatenate([rows, np.arange(part.start, part.stop)])
-        far = np.concatenate([far, cloud.means[part].astype(np.float64) @ turn])
-        if len(far) <= 2 * max(ends, corners):
-            continue
-        keep = np.zeros(len(far), dtype=bool)
-        order = np.argpartition(far, (ends - 1, len(far) - ends), axis=0)
-        keep[order[:ends]] = keep[order[len(far) - ends :]] = True
-        distance = np.sort(np.abs(far), axis=1)
-        for size in _CORNER_SIZES:
-            if size <= far.shape[1]:
-                keep[np.argpartition(distance[:, -size], len(far) - corners)[len(far) - corners :]] = True
-        rows, far = rows[keep], far[keep]
+    for start, values in in_batches(shard, turn):
+        rows = np.concatenate([rows, first + start + np.arange(len(values))])
+        rows, far = _farthest(rows, np.concatenate([far, values]), ends, corners)
     return rows, far
+
+
+def _farthest(rows: IntArray, far: FloatArray, ends: int, corners: int) -> tuple[IntArray, FloatArray]:
+    """Return those of some rows that are farthest out; all where there are few."""
+    if len(far) <= 2 * max(ends, corners):
+        return rows, far
+    keep = np.zeros(len(far), dtype=bool)
+    order = np.argpartition(far, (ends - 1, len(far) - ends), axis=0)
+    keep[order[:ends]] = keep[order[len(far) - ends :]] = True
+    distance = np.sort(np.abs(far), axis=1)
+    for size in _CORNER_SIZES:
+        if size <= far.shape[1]:
+            keep[np.argpartition(distance[:, -size], len(far) - corners)[len(far) - corners :]] = True
+    return rows[keep], far[keep]
 
 
 def match_components(
@@ -369,7 +381,7 @@ def match_by_pairs(
         rng: draws the pairs that are used, of very many.
     """
     rows = rows[sampled(len(rows), _SAMPLE, rng)]
-    first, second = (cloud.means[rows[:, k]] @ cloud.whitening for k, cloud in enumerate((left, right)))
+    first, second = (cloud.rows.take(rows[:, k]) @ cloud.whitening for k, cloud in enumerate((left, right)))
     onto, strength, turned = np.linalg.svd(first.T @ second / max(len(rows), 1))
     # Of pairs at random the strongest correlation is about twice the root of latents by rows.
     shared = strength > max(0.3 * float(strength.max()), 3 * np.sqrt(left.rank / max(len(rows), 1)))

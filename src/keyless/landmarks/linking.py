@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import batches
+from keyless.cluster import LOCAL, Workers
 from keyless.errors import CONVERGED, Status
 from keyless.joint import link_tables
 from keyless.landmarks.clouds import Cloud, Side
 from keyless.landmarks.components import match_by_pairs, match_components
 from keyless.landmarks.mapping import LandmarkMap, confirmed, find_map
 from keyless.landmarks.matching import Candidates, Matched, Permits, find_candidates, limited, match_candidates
-from keyless.landmarks.scores import BATCH, LargeTable, fit_rows, sampled
+from keyless.landmarks.scores import LargeTable, fit_rows, sampled
+from keyless.landmarks.shards import BATCH
 from keyless.landmarks.testing import Tested, chance_score, tested
 from keyless.model.factor_model import FactorModel, padded
 from keyless.model.scales import Scale
@@ -95,6 +97,7 @@ class LargeSearch:
         seed: of all random numbers.
         callback: called with stage, step, total and objective.
         deadline: when to stop and return the best so far.
+        workers: who works on the shards of rows.
     """
 
     def __init__(
@@ -110,8 +113,9 @@ class LargeSearch:
         seed: int = 0,
         callback: Callback | None = None,
         deadline: Deadline | None = None,
+        workers: Workers = LOCAL,
     ) -> None:
-        self.thorough = thorough
+        self.thorough, self.workers = thorough, workers
         self.tables, self.may_be_alone, self.constraints, self.seed = tuple(tables), may_be_alone, constraints, seed
         self.shared = {} if shared is None else shared
         self.rank_given, self.largest_rank = rank is not None, 40 if rank is None else rank
@@ -130,7 +134,10 @@ class LargeSearch:
             models.append(fit_rows(*scores, rank=self.largest_rank, expired=self.expired))
             self.report("tables", number + 1, len(self.tables), float(models[-1].rank))
         rank = max(model.rank for model in models)
-        alone = [Side.alone(table, padded(model, rank)) for table, model in zip(self.tables, models, strict=True)]
+        alone = [
+            Side.alone(table, padded(model, rank), self.workers)
+            for table, model in zip(self.tables, models, strict=True)
+        ]
         joined, maps, found = alone[0], [], []
         chance: list[tuple[float, ...]] = []
         for number in range(1, len(self.tables)):
@@ -180,7 +187,7 @@ class LargeSearch:
             found = replace(found, verified=max(found.verified, confirmed(*clouds)))
         matched, test = self.matches(left, right, clouds, number, found)
         model = left.model.joined(right.model)
-        joined = Side((*left.tables, *right.tables), (*left.rows, matched.permutation), model)
+        joined = Side((*left.tables, *right.tables), (*left.rows, matched.permutation), model, self.workers)
         return found, joined, (matched, test), nulls
 
     def mapped(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int) -> LandmarkMap:
@@ -268,8 +275,9 @@ class LargeSearch:
             tuple(joined.tables[k] for k in others),
             tuple(joined.rows[k] for k in others),
             joined.model.columns(columns),
+            self.workers,
         )
-        right = Side.alone(joined.tables[number], joined.model.columns(own))
+        right = Side.alone(joined.tables[number], joined.model.columns(own), self.workers)
         if self.expired():
             return before
         return self.matches(left, right, (left.cloud(), right.cloud()), number, found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,10 @@ from scipy import sparse
 
 from keyless.arrays import batches
 from keyless.assignment import best_matching
+from keyless.cluster import LOCAL
 from keyless.landmarks.clouds import Cloud, Side
-from keyless.landmarks.metric import Metric
+from keyless.landmarks.near import HOPELESS, find_near
 from keyless.likelihood.pairs import exact_log_ratio, marginals
-from keyless.pairs.neighbours import nearest
 from keyless.pairs.posterior import best_other, largest, pair_places, prior_log_odds
 
 __all__ = ["Candidates", "Matched", "find_candidates", "limited", "match_candidates"]
@@ -24,24 +24,11 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Permits = Callable[[IntArray, IntArray], BoolArray]
 
-_CANDIDATES = 5
-"""Partners to choose from, per row, where all rows have the same precision."""
-
-_ROUGH_CANDIDATES = 12
-"""The same where the search goes by average precisions, and the exact ratio only ranks what it finds."""
-
-_FURTHER = 50
-_CLOSE = 10.0
-"""Rows whose last candidate is no more than `_CLOSE` nats behind the best have so many to choose from."""
-
-_BEYOND_CHANCE = 12.0
-"""Who has found a partner so many nats above what the best of all wrong ones reaches looks no further."""
-
 _NEGLIGIBLE = -20.0
 """Pairs of lower log-odds are no candidates."""
 
-_HOPELESS = 25.0
-"""Pairs so many nats behind the best of their row are no candidates."""
+_PAIRS_OF_A_TASK = 2**18
+"""Pairs whose ratios one worker works out at a time, where rows have gaps of their own."""
 
 _MUST = 100.0
 """Log-ratio of pairs that are known: beyond doubt, whatever the number of rows."""
@@ -137,98 +124,40 @@ def find_candidates(
         further: rows whose partner may well not be among the nearest look at more of them.
         seed: of the search.
     """
-    metric = Metric.between(clouds[0].precision, clouds[1].precision)
     exact = left.uniform and right.uniform
     shape = (len(clouds[0]), len(clouds[1]))
-    lowest = _floor(shape) if exact and not every else -np.inf
+    lowest = -np.inf if every else _floor(shape)
     runner_up = np.full(shape[0], -np.inf, dtype=np.float32)
     index, columns = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     values: list[FloatArray] = [np.empty(0)]
     evaluations, recall = 0, 1.0
     for part in parts:
-        near = _near(clouds, metric, part, exact=exact, further=further, seed=seed)
-        runner_up[slice(None) if part[0] is None else part[0]] = near.runner_up
-        kept = near.values > lowest
-        index.append(near.rows[kept] if part[0] is None else part[0][near.rows[kept]])
-        columns.append(near.columns[kept] if part[1] is None else part[1][near.columns[kept]])
-        values.append(near.values[kept])
+        near = find_near(clouds, part, exact=exact, further=further, lowest=lowest if exact else -np.inf, seed=seed)
+        runner_up[near.asked] = near.runner_up
+        index.append(near.rows)
+        columns.append(near.columns)
+        values.append(near.values)
         evaluations, recall = evaluations + near.evaluations, min(recall, near.recall)
     pairs, ratios = (np.concatenate(index), np.concatenate(columns)), np.concatenate(values)
     del index, columns, values
     if not exact:
         ratios = exact_ratios(left, right, *pairs)
-        lowest = -np.inf if every else _floor(shape)
     if not every:
         # What is hopeless beside the row's best is dropped at once: most rows keep one candidate.
         best = largest(pairs[0], ratios, shape[0])
-        keep = ratios > np.maximum(best[pairs[0]] - _HOPELESS, lowest)
+        keep = ratios > np.maximum(best[pairs[0]] - HOPELESS, lowest)
         pairs, ratios = (pairs[0][keep], pairs[1][keep]), ratios[keep]
     return Candidates(sparse.csr_array((ratios, pairs), shape=shape), runner_up, evaluations, recall)
 
 
-@dataclass(frozen=True, eq=False)
-class _Near:
-    """Pairs of near rows, numbered among the rows looked at."""
-
-    rows: IntArray
-    columns: IntArray
-    values: FloatArray
-    runner_up: FloatArray
-    evaluations: int
-    recall: float
-
-
-def _near(
-    clouds: tuple[Cloud, Cloud],
-    metric: Metric,
-    part: tuple[IntArray | None, IntArray | None],
-    *,
-    exact: bool,
-    further: bool,
-    seed: int,
-) -> _Near:
-    means = [cloud.means if chosen is None else cloud.means[chosen] for cloud, chosen in zip(clouds, part, strict=True)]
-    queries, points, offsets = metric.queries(means[0]), metric.points(means[1]), metric.offsets(means[0])
-    count = min(_CANDIDATES if exact else _ROUGH_CANDIDATES, len(points))
-    # Of n wrong partners one is likelier than log n + t nats in one case of exp(t).
-    enough = 2 * (offsets - np.log(max(len(points), 1)) - _BEYOND_CHANCE) if exact else None
-    found = nearest(points, queries, count, enough=enough, seed=seed)
-    ratios = _ratios(points, queries, offsets, found.points)
-    runner_up = np.partition(ratios, -2, axis=1)[:, -2] if count > 1 else np.full(len(queries), -np.inf)
-    evaluations, recall = found.evaluations, found.recall
-    best = ratios.max(axis=1, initial=-np.inf)
-    # Of rows that look further the first look does not count.
-    close = np.zeros(len(queries), dtype=bool)
-    if further and 0 < count < len(points):
-        close = ratios[:, -1] > best - _CLOSE
-    keep = (ratios > best[:, None] - _HOPELESS) & ~close[:, None] if exact else ~close[:, None] & (found.points >= 0)
-    rows, place = np.nonzero(keep)
-    columns, values = found.points[rows, place], ratios[keep].astype(np.float64)
-    del found, ratios, keep, place
-    if close.any():
-        again = np.flatnonzero(close)
-        more = nearest(points, queries[again], min(_FURTHER, len(points)), seed=seed)
-        ratios = _ratios(points, queries[again], offsets[again], more.points)
-        keep = (ratios > best[again, None] - (_CLOSE if exact else _HOPELESS)) & (more.points >= 0)
-        index, place = np.nonzero(keep)
-        rows, columns = np.concatenate([rows, again[index]]), np.concatenate([columns, more.points[index, place]])
-        values = np.concatenate([values, ratios[keep].astype(np.float64)])
-        evaluations, recall = evaluations + more.evaluations, min(recall, more.recall)
-    return _Near(rows, columns, values, runner_up, evaluations, recall)
-
-
-def _ratios(points: FloatArray, queries: FloatArray, offsets: FloatArray, chosen: IntArray) -> FloatArray:
-    """Return the log-likelihood ratios of queries and the points chosen for them, −∞ where there is none."""
-    ratios = np.empty(chosen.shape, dtype=np.float32)
-    for part in batches(len(queries), 8_192):
-        near = points[np.maximum(chosen[part], 0)].astype(np.float64)
-        ratios[part] = offsets[part, None] - 0.5 * np.square(near - queries[part][:, None, :]).sum(axis=2)
-    ratios[chosen < 0] = -np.inf
-    return ratios
-
-
 def exact_ratios(left: Side, right: Side, rows: IntArray, columns: IntArray) -> FloatArray:
     """Return the log-likelihood ratios of listed pairs, each row's own gaps taken into account."""
+    workers, bare = left.workers, [replace(side, workers=LOCAL) for side in (left, right)]
+    parts = [workers.start(_exact_part, *bare, rows[p], columns[p]) for p in batches(len(rows), _PAIRS_OF_A_TASK)]
+    return np.concatenate([np.empty(0), *workers.fetch(parts)])
+
+
+def _exact_part(left: Side, right: Side, rows: IntArray, columns: IntArray) -> FloatArray:
     found = np.empty(len(rows))
     for part in batches(len(rows), 4_096):
         index = np.arange(part.stop - part.start)

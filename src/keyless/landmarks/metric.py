@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import batches
-from keyless.landmarks.scores import BATCH
+from keyless.landmarks.shards import BATCH
 
 __all__ = ["Metric"]
 

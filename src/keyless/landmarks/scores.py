@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import batches
+from keyless.cluster import OnDisk
+from keyless.landmarks.shards import BATCH
 from keyless.model.factor_model import FactorModel, fit, fit_table
 from keyless.model.moments import Moments, fit_moments
 from keyless.model.scales import Scale, ScaleName, choose_scale
 
-__all__ = ["BATCH", "LargeTable", "fit_rows", "sampled"]
+__all__ = ["LargeTable", "fit_rows", "sampled"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
-
-BATCH = 32_768
-"""Rows that are worked on at a time: enough for matrix products to be fast, few enough to stay in little memory."""
 
 _FEW_ROWS = 2_000
 """The rank of rows with gaps is found with this many; all of them settle the rest."""
@@ -39,20 +38,20 @@ class LargeTable:
     """A table as given, and the scales of its columns.
 
     Attributes:
-        values: rows × columns, of any float type, possibly on disk.
-        mask: True where observed.
+        values: rows × columns, of any float type: an array, or `OnDisk`.
+        mask: True where observed; likewise.
         scales: of the columns.
     """
 
     values: Any
-    mask: BoolArray
+    mask: Any
     scales: tuple[Scale, ...]
 
     @classmethod
     def scaled(
-        cls, values: Any, mask: BoolArray, *, kinds: Sequence[ScaleName], rng: np.random.Generator, sample: int = 20_000
+        cls, values: Any, mask: Any, *, kinds: Sequence[ScaleName], rng: np.random.Generator, sample: int = 20_000
     ) -> LargeTable:
-        """Choose the scales by a sample of rows.
+        """Choose the scales by a sample of rows; numbers in a file are read from there, by whoever needs them.
 
         Args:
             values: rows × columns.
@@ -61,24 +60,36 @@ class LargeTable:
             rng: draws the sample.
             sample: how many rows.
         """
+        values = OnDisk.behind(values) or values
+        if any(mask.strides):
+            mask = OnDisk.behind(mask) or mask
         rows = sampled(len(values), sample, rng)
-        some, seen = np.asarray(values[rows], dtype=np.float64), np.asarray(mask[rows])
+        some, seen = np.asarray(values[rows], dtype=np.float64), np.asarray(mask[rows], dtype=bool)
         scales = tuple(choose_scale(some[seen[:, k], k], kind=kind) for k, kind in enumerate(kinds))
         return cls(values, mask, scales)
 
     def __len__(self) -> int:
         return len(self.values)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # One True for all entries must not become as many on its way to another process.
+        return self.__dict__ | {"mask": None if self.complete else self.mask}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state["mask"] is None:
+            state = state | {"mask": np.broadcast_to(np.True_, state["values"].shape)}
+        self.__dict__.update(state)
+
     @cached_property
     def complete(self) -> bool:
         """Whether nothing is missing."""
-        if 0 in self.mask.strides:
+        if isinstance(self.mask, np.ndarray) and 0 in self.mask.strides:
             return bool(self.mask[:1, :1].all())
         return all(bool(self.mask[part].all()) for part in batches(len(self), BATCH))
 
     def scores(self, rows: slice | IntArray) -> tuple[FloatArray, BoolArray]:
         """Return standard scores (0 where missing) and mask of some rows."""
-        values, mask = np.asarray(self.values[rows], dtype=np.float64), np.asarray(self.mask[rows])
+        values, mask = np.asarray(self.values[rows], dtype=np.float64), np.asarray(self.mask[rows], dtype=bool)
         if all(scale.kind == "identity" and scale.spread for scale in self.scales):
             # By far the commonest case, done at once.
             centre, spread = (

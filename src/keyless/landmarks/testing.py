@@ -12,9 +12,8 @@ from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.components import independent_directions, match_components
 from keyless.landmarks.mapping import find_map
 from keyless.landmarks.matching import Candidates, Matched
-from keyless.landmarks.metric import Metric
+from keyless.landmarks.near import find_near
 from keyless.landmarks.scores import sampled
-from keyless.pairs.neighbours import nearest
 from keyless.pairs.posterior import largest, pair_places
 
 __all__ = ["Tested", "chance_score", "tested"]
@@ -66,8 +65,8 @@ def tested(matched: Matched, candidates: Candidates, clouds: tuple[Cloud, Cloud]
     ]
     sharpness = float(np.mean(mutual)) if len(rows) else 0.0
     pairs = np.flatnonzero(permutation >= 0)
-    far = pairs[np.argsort(-clouds[0].distance[pairs], kind="stable")[:_SAMPLE]]
-    latents = clouds[0].means[far].astype(np.float64), clouds[1].means[permutation[far]].astype(np.float64)
+    far = clouds[0].outermost(_SAMPLE, among=permutation >= 0)
+    latents = clouds[0].rows.take(far), clouds[1].rows.take(permutation[far])
     return Tested(float(floored.sum() / could), sharpness, len(pairs) / smaller, latents)
 
 
@@ -90,10 +89,6 @@ def chance_score(
         found = by_components
     rank = len(found.rotation)
     left, turned = left.padded(rank), destroyed.padded(rank).turned(found.rotation)
-    metric = Metric.between(left.precision, turned.precision)
-    means = left.means[sampled(len(left), _SAMPLE, rng)]
-    queries, points = metric.queries(means), metric.points(turned.means)
-    near = nearest(points, queries, 1, seed=int(rng.integers(2**31)))
-    distance = np.square(points[near.points[:, 0]].astype(np.float64) - queries).sum(axis=1)
+    near = find_near((left, turned), (sampled(len(left), _SAMPLE, rng), None), seed=int(rng.integers(2**31)))
     # Who is no nearer than a stranger would be is left alone.
-    return float(np.maximum(metric.offsets(means) - 0.5 * distance, 0.0).mean()), near.evaluations
+    return float(np.maximum(near.best, 0.0).mean()), near.evaluations

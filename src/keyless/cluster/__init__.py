@@ -1,0 +1,6 @@
+"""Who does the work: this process, or the workers of a Dask cluster; and rows of numbers that are on a disk."""
+
+from keyless.cluster.on_disk import OnDisk, scratch_folder
+from keyless.cluster.workers import LOCAL, Workers, current_workers
+
+__all__ = ["LOCAL", "OnDisk", "Workers", "current_workers", "scratch_folder"]

@@ -1,0 +1,113 @@
+"""A matrix of numbers in a file: read some rows at a time, by this process or by any that sees the file."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+import weakref
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keyless.errors import InputError
+
+__all__ = ["OnDisk", "scratch_folder"]
+
+Values = np.ndarray[Any, np.dtype[Any]]
+
+SCRATCH = "KEYLESS_SCRATCH"
+"""Environment variable that names the folder for numbers that are kept on disk while tables are in use."""
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """Rows × columns of numbers, one row after the other in a file. It travels to other processes by name.
+
+    Attributes:
+        path: the file, from the root of the file system.
+        shape: rows and columns.
+        dtype: name of the type of the numbers.
+    """
+
+    path: str
+    shape: tuple[int, int]
+    dtype: str
+
+    @classmethod
+    def behind(cls, values: Any) -> OnDisk | None:
+        """Return the file that an array maps into memory whole; None for any other array."""
+        base = values
+        while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+            base = base.base
+        name = getattr(base, "filename", None)
+        if name is None or values.ndim != 2 or not values.flags.c_contiguous:
+            return None
+        if Path(name).stat().st_size != values.nbytes:
+            # A part of a file, or one that says more than numbers.
+            return None
+        return cls(str(name), (int(values.shape[0]), int(values.shape[1])), values.dtype.name)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Values:
+        try:
+            if isinstance(rows, slice):
+                # Read, not mapped: pages of a mapped file would count as memory of this process.
+                start, stop, _ = rows.indices(len(self))
+                width, size = self.shape[1], np.dtype(self.dtype).itemsize
+                count = max(stop - start, 0) * width
+                read = np.fromfile(self.path, self.dtype, count=count, offset=start * width * size)
+                return read.reshape(-1, width)
+            return np.asarray(self.mapped[rows])
+        except FileNotFoundError as error:
+            raise InputError(
+                f"{self.path}: must be seen by every machine that works on the tables; {platform.node()} does not "
+                f"see it. Set {SCRATCH} to a folder that all of them share."
+            ) from error
+
+    @cached_property
+    def mapped(self) -> Values:
+        """The numbers as an array that is read from the file where it is looked at, and cannot be written to."""
+        return np.memmap(self.path, dtype=self.dtype, mode="r", shape=self.shape)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OnDisk, (self.path, self.shape, self.dtype)
+
+    def write(self, start: int, rows: Values) -> None:
+        """Write rows from number `start` on; the file must be there, and may be written by several at once.
+
+        Args:
+            start: number of the first of them.
+            rows: the numbers.
+        """
+        with Path(self.path).open("r+b") as file:
+            file.seek(start * self.shape[1] * np.dtype(self.dtype).itemsize)
+            np.ascontiguousarray(rows, dtype=self.dtype).tofile(file)
+
+    def allocate(self) -> OnDisk:
+        """Make the file, with 0 everywhere."""
+        with Path(self.path).open("wb") as file:
+            file.truncate(self.shape[0] * self.shape[1] * np.dtype(self.dtype).itemsize)
+        return self
+
+
+class _Folder:
+    """A folder that goes away with the last one who uses it."""
+
+    def __init__(self) -> None:
+        parent = os.environ.get(SCRATCH) or None
+        if parent is not None and not Path(parent).is_dir():
+            raise InputError(f"{SCRATCH}: must name a folder; there is no {parent}. Make it first.")
+        self.path = Path(tempfile.mkdtemp(prefix="keyless-", dir=parent)).resolve()
+        self._end = weakref.finalize(self, shutil.rmtree, str(self.path), ignore_errors=True)
+
+
+def scratch_folder() -> _Folder:
+    """Return a new folder for numbers, its path in `path`; it is removed when nothing refers to it any more."""
+    return _Folder()

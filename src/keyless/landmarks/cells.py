@@ -1,0 +1,84 @@
+"""Boxes that divide the space of points, with about as many points in each: neighbours are sought box by box.
+
+A box is cut in two where half of its points are on either side, along the direction in which they differ most. How far
+a box is from a row bounds the distance of every point in it, so that a row need not look into boxes that are farther
+than what it has found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["CELL", "Cells"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+CELL = 2**20
+"""Points of a cell at the most, about: the search inside a cell then takes as long however many rows there are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A tree of cuts; the children of node k are 2k + 1 (up to the cut) and 2k + 2.
+
+    Attributes:
+        axes: per inner node, the direction that is cut.
+        cuts: per inner node, where.
+    """
+
+    axes: IntArray
+    cuts: FloatArray
+
+    @classmethod
+    def of(cls, points: FloatArray, count: int) -> Cells:
+        """Return at least `count` cells, a power of two.
+
+        Args:
+            points: a sample of those to be divided.
+            count: how many cells there must be.
+        """
+        depth = max(0, int(np.ceil(np.log2(max(count, 1)))))
+        axes, cuts = np.zeros(2**depth - 1, dtype=np.int64), np.zeros(2**depth - 1)
+        members = [np.asarray(points)]
+        for node in range(len(axes)):
+            own = members[node]
+            if len(own):
+                axes[node] = int(own.var(axis=0).argmax())
+                cuts[node] = float(np.median(own[:, axes[node]]))
+            above = own[:, axes[node]] > cuts[node]
+            members += [own[~above], own[above]]
+        return cls(axes, cuts)
+
+    def __len__(self) -> int:
+        return len(self.axes) + 1
+
+    def home(self, points: FloatArray) -> IntArray:
+        """Return the cell that each point is in."""
+        node = np.zeros(len(points), dtype=np.int64)
+        rows = np.arange(len(points))
+        for _ in range(len(self).bit_length() - 1):
+            node = 2 * node + 1 + (points[rows, self.axes[node]] > self.cuts[node])
+        return node - len(self.axes)
+
+    def distances(self, queries: FloatArray) -> FloatArray:
+        """Return the squared distance of each query from each cell, 0 from that it is in."""
+        found = np.empty((len(queries), len(self)), dtype=np.float32)
+        self._descend(0, np.zeros(queries.shape, dtype=np.float32), queries, found)
+        return found
+
+    def _descend(self, node: int, outside: FloatArray, queries: FloatArray, found: FloatArray) -> None:
+        """Fill in the distances from the cells below a node, of whose box the queries are so far outside."""
+        inner = len(self.axes)
+        if node >= inner:
+            found[:, node - inner] = np.square(outside).sum(axis=1)
+            return
+        axis = self.axes[node]
+        beyond, before = queries[:, axis] - self.cuts[node], outside[:, axis].copy()
+        for child, side in ((2 * node + 1, beyond), (2 * node + 2, -beyond)):
+            outside[:, axis] = np.maximum(before, side)
+            self._descend(child, outside, queries, found)
+        outside[:, axis] = before

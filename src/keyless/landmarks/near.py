@@ -1,0 +1,323 @@
+"""For rows of one cloud the likeliest rows of another, cell by cell of the space where distance is likelihood.
+
+Every point is in one cell, and every row looks first into the cell it is in itself. Who has not surely found its
+partner there looks into the other cells that may hold a likelier one: those near whose border it is. Up to `cells.CELL`
+points there is one cell. Cells are made of pieces of the clouds' shards, so that nobody holds all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from keyless.arrays import batches
+from keyless.landmarks.cells import CELL, Cells
+from keyless.landmarks.clouds import Cloud
+from keyless.landmarks.metric import Metric
+from keyless.landmarks.scores import sampled
+from keyless.landmarks.shards import Sharded, in_batches, split
+from keyless.pairs.neighbours import nearest
+
+__all__ = ["HOPELESS", "Near", "find_near"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+Part = tuple[IntArray | None, IntArray | None]
+
+_CANDIDATES = 5
+"""Partners to choose from, per row, where all rows have the same precision."""
+
+_ROUGH_CANDIDATES = 12
+"""The same where the search goes by average precisions, and the exact ratio only ranks what it finds."""
+
+_FURTHER = 50
+_CLOSE = 10.0
+"""Rows whose last candidate is no more than `_CLOSE` nats behind the best have so many to choose from."""
+
+_BEYOND_CHANCE = 12.0
+"""Who has found a partner so many nats above what the best of all wrong ones reaches looks no further."""
+
+HOPELESS = 25.0
+"""Pairs so many nats behind the best of their row are no candidates."""
+
+_SAMPLE = 65_536
+"""Points by which cells are cut."""
+
+_MOST_CELLS = 16
+"""Cells that a row looks into at the most, the nearest; rows that would look into more lower the recall."""
+
+
+@dataclass(frozen=True, eq=False)
+class Near:
+    """Pairs of near rows, by number.
+
+    Attributes:
+        rows: left row of each pair.
+        columns: right row of each pair.
+        values: log-likelihood ratio of each pair.
+        asked: left rows that were looked for.
+        best: of these, the largest ratio seen, −∞ where there is none.
+        runner_up: likewise the second largest.
+        evaluations: distances looked at.
+        recall: share of sampled rows whose likeliest partner was found.
+    """
+
+    rows: IntArray
+    columns: IntArray
+    values: FloatArray
+    asked: IntArray
+    best: FloatArray
+    runner_up: FloatArray
+    evaluations: int
+    recall: float
+
+
+@dataclass(frozen=True, eq=False)
+class _How:
+    """How near rows are looked for; the same for all cells."""
+
+    metric: Metric
+    cells: Cells
+    total: int
+    exact: bool
+    further: bool
+    lowest: float
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """Rows of one shard, or from one cell: their numbers, where they are, and of those that ask what else counts."""
+
+    numbers: IntArray
+    vectors: FloatArray
+    offsets: FloatArray
+    best: FloatArray
+
+    @classmethod
+    def joined(cls, pieces: list[_Piece]) -> _Piece:
+        parts = [[getattr(piece, name) for piece in pieces] for name in ("numbers", "vectors", "offsets", "best")]
+        return cls(*(part[0] if len(part) == 1 else np.concatenate(part) for part in parts))
+
+    def __getitem__(self, rows: IntArray) -> _Piece:
+        return _Piece(self.numbers[rows], self.vectors[rows], self.offsets[rows], self.best[rows])
+
+
+def find_near(
+    clouds: tuple[Cloud, Cloud],
+    part: Part = (None, None),
+    *,
+    exact: bool = True,
+    further: bool = False,
+    lowest: float = -np.inf,
+    seed: int = 0,
+) -> Near:
+    """Return for left rows the likeliest right rows.
+
+    Args:
+        clouds: where the rows of both sides stand.
+        part: left rows to look for, each once, and right rows to look among; None: all.
+        exact: whether all rows of a side have the same precision, so that ratios are exact.
+        further: rows whose partner may well not be among the nearest look at more of them.
+        lowest: ratio below which no pair is wanted.
+        seed: of the search.
+    """
+    left, right = (cloud.rows for cloud in clouds)
+    metric = Metric.between(clouds[0].precision, clouds[1].precision)
+    total = len(right) if part[1] is None else len(part[1])
+    how = _How(metric, _cells(right, part[1], metric, total, seed), total, exact, further, lowest, seed)
+    workers, cells = left.workers, range(len(how.cells))
+    asking, points = _homes(left, part[0], how, asking=True), _homes(right, part[1], how, asking=False)
+    found = []
+    for cell in cells:
+        one, other = _pieces(left, asking, how, cell, asking=True), _pieces(right, points, how, cell, asking=False)
+        found.append(workers.start(_search, one, other, cell, how))
+        del one, other
+    again: list[Any] = []
+    if len(cells) > 1:
+        counts = np.array(workers.fetch([workers.start(_counts, each, len(cells)) for each in found]))
+        for cell in cells:
+            one = [workers.start(_going_to, found[home], cell) for home in np.flatnonzero(counts[:, cell]).tolist()]
+            if one:
+                other = _pieces(right, points, how, cell, asking=False)
+                again.append(workers.start(_search_again, one, other, how))
+                del one, other
+    return _merged(workers.fetch([workers.start(_bare, each) for each in found]), workers.fetch(again), len(left))
+
+
+def _cells(points: Sharded, chosen: IntArray | None, metric: Metric, total: int, seed: int) -> Cells:
+    count = -(-total // CELL)
+    if count <= 1:
+        return Cells.of(np.empty((0, 1)), 1)
+    rows = sampled(total, _SAMPLE, np.random.default_rng([seed, 59]))
+    return Cells.of(metric.points(points.take(rows if chosen is None else chosen[rows])), count)
+
+
+def _homes(rows: Sharded, chosen: IntArray | None, how: _How, *, asking: bool) -> list[Any]:
+    """Return what stands for the rows of each shard, cell by cell."""
+    own: list[Any] = [None] * len(rows.shards)
+    if chosen is not None:
+        own = [chosen[place] - first for place, first in zip(split(chosen, rows.edges), rows.edges[:-1], strict=True)]
+    return rows.start(partial(_by_cell, how=how, asking=asking), own)
+
+
+def _by_cell(
+    shard: FloatArray, turn: FloatArray, _first: int, rows: IntArray | None, *, how: _How, asking: bool
+) -> list[IntArray]:
+    if len(how.cells) == 1:
+        return [np.arange(len(shard)) if rows is None else rows]
+    place = how.metric.queries if asking else how.metric.points
+    some = shard if rows is None else shard[rows]
+    home = np.empty(len(some), dtype=np.int32)
+    for start, means in in_batches(some, turn):
+        home[start : start + len(means)] = how.cells.home(place(means))
+    order = np.argsort(home, kind="stable").astype(np.int32)
+    edges = np.searchsorted(home[order], np.arange(1, len(how.cells)))
+    return np.split(order if rows is None else rows[order], edges)
+
+
+def _pieces(rows: Sharded, homes: list[Any], how: _How, cell: int, *, asking: bool) -> list[Any]:
+    return rows.start(partial(_piece, metric=how.metric, cell=cell, asking=asking), homes)
+
+
+def _piece(
+    shard: FloatArray, turn: FloatArray, first: int, homes: list[IntArray], *, metric: Metric, cell: int, asking: bool
+) -> _Piece:
+    rows = homes[cell]
+    vectors = np.empty((len(rows), metric.to_points.shape[1]), dtype=np.float32)
+    offsets = np.empty(len(rows) if asking else 0)
+    for start, means in in_batches(shard if len(rows) == len(shard) and len(homes) == 1 else shard[rows], turn):
+        here = slice(start, start + len(means))
+        vectors[here] = (metric.queries if asking else metric.points)(means)
+        if asking:
+            offsets[here] = metric.offsets(means)
+    return _Piece(first + rows.astype(np.int64), vectors, offsets, np.empty(0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What the rows of one cell found in it, and which of them look into which other cells."""
+
+    near: Near
+    going: dict[int, _Piece]
+
+
+def _search(asking: list[_Piece], points: list[_Piece], cell: int, how: _How) -> _Found:
+    """Let the rows of a cell look into it."""
+    queries, others = _Piece.joined(asking), _Piece.joined(points)
+    near = _in_cell(queries, others, how)
+    if len(how.cells) == 1 or not len(queries.numbers):
+        return _Found(near, {})
+    best = near.best.astype(np.float64)
+    sure = np.zeros(len(best), dtype=bool)
+    if how.exact:
+        sure = best >= np.log(max(how.total, 1)) + _BEYOND_CHANCE
+    going: dict[int, list[IntArray]] = {}
+    cut = 0
+    # A partner that matters is at least so likely, and so at most so far away.
+    reach = 2 * (queries.offsets - np.maximum(best - _CLOSE, how.lowest))
+    restless = np.flatnonzero(~sure)
+    for part in batches(len(restless), 8_192):
+        some = restless[part]
+        distance = how.cells.distances(queries.vectors[some])
+        distance[:, cell] = np.inf
+        into = distance < reach[some, None]
+        many = into.sum(axis=1) >= _MOST_CELLS
+        if many.any():
+            limit = np.partition(distance[many], _MOST_CELLS - 2, axis=1)[:, _MOST_CELLS - 2]
+            cut += int(many.sum())
+            into[many] &= distance[many] <= limit[:, None]
+        for other in np.flatnonzero(into.any(axis=0)).tolist():
+            going.setdefault(other, []).append(some[into[:, other]])
+    asked = _Piece(queries.numbers, queries.vectors, queries.offsets, best)
+    recall = min(near.recall, 1 - cut / len(best))
+    return _Found(replace(near, recall=recall), {other: asked[np.concatenate(rows)] for other, rows in going.items()})
+
+
+def _search_again(asking: list[_Piece], points: list[_Piece], how: _How) -> Near:
+    """Let rows of other cells look into one."""
+    queries, others = _Piece.joined(asking), _Piece.joined(points)
+    return _in_cell(queries, others, how, known=queries.best)
+
+
+def _counts(found: _Found, cells: int) -> list[int]:
+    return [len(found.going[cell].numbers) if cell in found.going else 0 for cell in range(cells)]
+
+
+def _going_to(found: _Found, cell: int) -> _Piece:
+    return found.going[cell]
+
+
+def _bare(found: _Found) -> Near:
+    return found.near
+
+
+def _merged(first: list[Near], again: list[Near], size: int) -> Near:
+    """Return what was found in all cells."""
+    every = first + again
+    rows, columns, values = (
+        np.concatenate([getattr(near, name) for near in every]) for name in ("rows", "columns", "values")
+    )
+    asked, best, second = (
+        np.concatenate([getattr(near, name) for near in first]) for name in ("asked", "best", "runner_up")
+    )
+    if again:
+        # Rows of several cells: the best of all, and the best but one.
+        place = np.empty(size, dtype=np.int64)
+        place[asked] = np.arange(len(asked))
+        for near in again:
+            at = place[near.asked]
+            second[at] = np.maximum.reduce([second[at], near.runner_up, np.minimum(best[at], near.best)])
+            best[at] = np.maximum(best[at], near.best)
+    evaluations, recall = sum(near.evaluations for near in every), min(near.recall for near in every)
+    return Near(rows, columns, values, asked, best, second, evaluations, recall)
+
+
+def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | None = None) -> Near:
+    """Return the likeliest points of each query; hopeless ones are left out, beside what is known already, too."""
+    queries, points, offsets = asking.vectors, others.vectors, asking.offsets
+    count = min(_CANDIDATES if how.exact else _ROUGH_CANDIDATES, len(points))
+    # Of n wrong partners one is likelier than log n + t nats in one case of exp(t).
+    enough = 2 * (offsets - np.log(max(how.total, 1)) - _BEYOND_CHANCE) if how.exact else None
+    found = nearest(points, queries, count, enough=enough, seed=how.seed)
+    ratios = _ratios(points, queries, offsets, found.points)
+    runner_up = np.partition(ratios, -2, axis=1)[:, -2] if count > 1 else np.full(len(queries), -np.inf)
+    evaluations, recall = found.evaluations, found.recall
+    best = ratios.max(axis=1, initial=-np.inf)
+    bar = best if known is None else np.maximum(best, known)
+    # Of rows that look further the first look does not count.
+    close = np.zeros(len(queries), dtype=bool)
+    if how.further and 0 < count < len(points):
+        close = ratios[:, -1] > bar - _CLOSE
+    keep = ~close[:, None] & (found.points >= 0)
+    if how.exact:
+        keep &= ratios > np.maximum(bar - HOPELESS, how.lowest)[:, None]
+    rows, place = np.nonzero(keep)
+    columns, values = found.points[rows, place], ratios[keep].astype(np.float64)
+    del found, ratios, keep, place
+    if close.any():
+        again = np.flatnonzero(close)
+        more = nearest(points, queries[again], min(_FURTHER, len(points)), seed=how.seed)
+        ratios = _ratios(points, queries[again], offsets[again], more.points)
+        keep = (ratios > bar[again, None] - (_CLOSE if how.exact else HOPELESS)) & (more.points >= 0)
+        index, place = np.nonzero(keep)
+        rows, columns = np.concatenate([rows, again[index]]), np.concatenate([columns, more.points[index, place]])
+        values = np.concatenate([values, ratios[keep].astype(np.float64)])
+        evaluations, recall = evaluations + more.evaluations, min(recall, more.recall)
+    numbers = asking.numbers
+    return Near(
+        numbers[rows], others.numbers[columns], values, numbers, best, runner_up.astype(np.float32), evaluations, recall
+    )
+
+
+def _ratios(points: FloatArray, queries: FloatArray, offsets: FloatArray, chosen: IntArray) -> FloatArray:
+    """Return the log-likelihood ratios of queries and the points chosen for them, −∞ where there is none."""
+    ratios = np.empty(chosen.shape, dtype=np.float32)
+    for part in batches(len(queries), 8_192):
+        near = points[np.maximum(chosen[part], 0)].astype(np.float64)
+        ratios[part] = offsets[part, None] - 0.5 * np.square(near - queries[part][:, None, :]).sum(axis=2)
+    ratios[chosen < 0] = -np.inf
+    return ratios

@@ -1,0 +1,185 @@
+"""Rows in shards and cells: the same as all rows at once, against looks at every pair."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import keyless
+from keyless.cluster import OnDisk
+from keyless.datasets import make_shuffled_tables
+from keyless.landmarks import near, shards
+from keyless.landmarks.cells import Cells
+from keyless.landmarks.clouds import Cloud
+from keyless.landmarks.metric import Metric
+from keyless.landmarks.near import find_near
+from keyless.landmarks.scores import LargeTable
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Shards and cells of a few hundred rows."""
+    monkeypatch.setattr(shards, "SHARD", 300)
+    monkeypatch.setattr(near, "CELL", 250)
+
+
+def clouds(rng, *, rows=1_500, others=1_300, rank=4, noise=0.1):
+    """Posterior means of the same entities twice, in order, with strangers at the end of the longer."""
+    latents = rng.laplace(size=(max(rows, others), rank))
+    found = []
+    for size in (rows, others):
+        means = (latents[:size] + noise * rng.normal(size=(size, rank))) / (1 + noise**2)
+        found.append(Cloud.of(means.astype(np.float32), np.eye(rank) / noise**2))
+    return tuple(found)
+
+
+def all_ratios(pair):
+    """The log-likelihood ratio of every pair."""
+    means = [cloud.rows.take(np.arange(len(cloud))) for cloud in pair]
+    metric = Metric.between(pair[0].precision, pair[1].precision)
+    queries, points = metric.queries(means[0]).astype(float), metric.points(means[1]).astype(float)
+    square = np.square(queries[:, None] - points[None]).sum(axis=2)
+    return metric.offsets(means[0])[:, None] - 0.5 * square
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def test_cells_hold_about_as_many_points_each(rng):
+    points = rng.normal(size=(4_000, 3)) * [5.0, 1.0, 0.2]
+    cells = Cells.of(points, 6)
+    assert len(cells) == 8
+    assert np.bincount(cells.home(points), minlength=8).tolist() == [500] * 8
+
+
+def test_no_point_of_a_cell_is_nearer_than_the_cell(rng):
+    points, queries = rng.normal(size=(2_000, 3)), rng.normal(size=(50, 3))
+    cells = Cells.of(points, 16)
+    bound, home = cells.distances(queries), cells.home(points)
+    assert (bound[np.arange(50), cells.home(queries)] == 0).all()
+    for cell in range(16):
+        nearest = np.square(queries[:, None] - points[home == cell][None]).sum(axis=2).min(axis=1)
+        assert (bound[:, cell] <= nearest + 1e-4).all()
+    # It is not 0 for all: it would bound nothing.
+    assert (bound > 0).mean() > 0.8
+
+
+def test_points_that_coincide_and_no_points_at_all(rng):
+    same = np.zeros((100, 2))
+    cells = Cells.of(same, 4)
+    assert len(np.unique(cells.home(same))) == 1
+    assert Cells.of(np.empty((0, 2)), 4).home(rng.normal(size=(5, 2))).shape == (5,)
+
+
+# --- shards -----------------------------------------------------------------------------------------------------------
+
+
+def test_shards_are_equal_and_cover_all_rows(monkeypatch):
+    monkeypatch.setattr(shards, "SHARD", 10)
+    assert shards.edges_of(25).tolist() == [0, 8, 16, 25]
+    assert shards.edges_of(10).tolist() == [0, 10]
+    assert shards.edges_of(0).tolist() == [0, 0]
+    places = shards.split(np.array([24, 0, 8, 7]), shards.edges_of(25))
+    assert [place.tolist() for place in places] == [[1, 3], [2], [0]]
+
+
+def test_what_is_asked_of_all_rows_does_not_depend_on_shards(rng, monkeypatch):
+    means = rng.laplace(size=(1_000, 3)).astype(np.float32)
+    whole = Cloud.of(means, np.eye(3))
+    monkeypatch.setattr(shards, "SHARD", 130)
+    parts = Cloud.of(means, np.eye(3))
+    assert len(parts.rows.shards) == 8
+    np.testing.assert_allclose(parts.whitening, whole.whitening, rtol=1e-12)
+    assert parts.outermost(40, skip=7).tolist() == whole.outermost(40, skip=7).tolist()
+    distance = np.square(means @ whole.whitening).sum(axis=1)
+    assert whole.outermost(40, skip=7).tolist() == np.argsort(-distance)[7:47].tolist()
+    some = rng.random(1_000) < 0.1
+    assert set(parts.outermost(20, among=some).tolist()) == set(np.flatnonzero(some)[np.argsort(-distance[some])[:20]])
+    rows = rng.permutation(1_000)[:50]
+    turn = rng.normal(size=(3, 2))
+    np.testing.assert_allclose(parts.rows.turned(turn).take(rows), means[rows] @ turn, atol=1e-5)
+
+
+# --- near rows --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.3])
+@pytest.mark.usefixtures("small")
+def test_nobody_misses_the_likeliest_partner_at_a_border(rng, noise):
+    """In rank 4, with cells of 250 points, most rows are near a border; noise decides how many are sure at once."""
+    pair = clouds(rng, noise=noise)
+    ratios = all_ratios(pair)
+    found = find_near(pair)
+    assert np.sort(found.asked).tolist() == list(range(1_500))
+    assert found.recall > 0.99
+    best, second = np.sort(ratios, axis=1)[:, [-1, -2]].T
+    np.testing.assert_allclose(found.values, ratios[found.rows, found.columns], atol=0.02)
+    best, second = best[found.asked], second[found.asked]
+    # Everybody knows the best. Who is not beyond all chance also knows the next best, unless that is far behind.
+    np.testing.assert_allclose(found.best, best, atol=0.02)
+    rivalled = (best < np.log(1_300) + 12) & (second > best - 10)
+    assert rivalled.any()
+    np.testing.assert_allclose(found.runner_up[rivalled], second[rivalled], atol=0.02)
+
+
+@pytest.mark.usefixtures("small")
+def test_some_rows_among_some_rows(rng):
+    pair = clouds(rng)
+    rows, columns = np.sort(rng.permutation(1_500)[:200]), rng.permutation(1_300)[:700]
+    found = find_near(pair, (rows, columns))
+    assert np.sort(found.asked).tolist() == rows.tolist()
+    assert set(found.columns.tolist()) <= set(columns.tolist())
+    best = all_ratios(pair)[np.ix_(rows, columns)].max(axis=1)
+    np.testing.assert_allclose(found.best[np.argsort(found.asked)], best, atol=0.02)
+
+
+@pytest.mark.slow
+def test_shards_and_cells_do_not_change_the_answer(monkeypatch):
+    tables, truth = make_shuffled_tables(5_000, (20, 15), rank=6, noise=0.05, random_state=3)
+    whole = keyless.link(tables, random_state=0)
+    monkeypatch.setattr(shards, "SHARD", 1_500)
+    monkeypatch.setattr(near, "CELL", 1_000)
+    parts = keyless.link(tables, random_state=0)
+    assert whole.evidence.verdict == parts.evidence.verdict == "linked"
+    np.testing.assert_array_equal(parts.permutations["table1"], whole.permutations["table1"])
+    np.testing.assert_array_equal(parts.permutations["table1"], truth["table1"])
+    np.testing.assert_allclose(parts.found["table1"].probability, whole.found["table1"].probability, atol=1e-3)
+
+
+# --- numbers in files -------------------------------------------------------------------------------------------------
+
+
+def test_a_matrix_in_a_file_is_read_by_rows_and_travels_by_name(tmp_path, rng):
+    given = rng.normal(size=(50, 3)).astype(np.float32)
+    file = OnDisk(str(tmp_path / "x"), (50, 3), "float32").allocate()
+    assert not file[:].any()
+    file.write(20, given[20:])
+    file.write(0, given[:20])
+    sent = pickle.dumps(file)
+    assert len(sent) < 500
+    again = pickle.loads(sent)
+    np.testing.assert_array_equal(again[10:30], given[10:30])
+    np.testing.assert_array_equal(again[np.array([49, 0, 7])], given[[49, 0, 7]])
+    assert OnDisk.behind(file.mapped) == file
+    assert OnDisk.behind(np.asarray(file.mapped)) == file
+    assert OnDisk.behind(file.mapped[1:]) is None
+    assert OnDisk.behind(given) is None
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    file = OnDisk(str(tmp_path / "gone"), (5, 3), "float32")
+    for rows in (slice(0, 2), np.array([1])):
+        with pytest.raises(keyless.InputError, match="gone: must be seen by every machine"):
+            file[rows]
+
+
+def test_a_table_travels_without_its_numbers(tmp_path, rng):
+    file = OnDisk(str(tmp_path / "x"), (400, 3), "float32").allocate()
+    file.write(0, rng.normal(size=(400, 3)))
+    table = LargeTable.scaled(
+        file.mapped, np.broadcast_to(np.True_, (400, 3)), kinds=["identity"] * 3, rng=np.random.default_rng(0)
+    )
+    sent = pickle.dumps(table)
+    assert len(sent) < 3_000
+    np.testing.assert_array_equal(pickle.loads(sent).scores(slice(5, 9))[0], table.scores(slice(5, 9))[0])
+    assert pickle.loads(sent).complete
