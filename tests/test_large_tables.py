@@ -25,7 +25,7 @@ from keyless.problem import Block
 from keyless.report.matches import match_table, second_best
 from keyless.runs.outputs import _matches, match_records
 from keyless.tables import Reading, memory, memory_needed, read_table, read_tables, with_missingness
-from keyless.tables import large as large_room
+from keyless.tables import batches as large_room
 from keyless.tables.memory import LARGE_ROWS
 
 NAN = np.nan

@@ -121,7 +121,11 @@ class Linking(Prepared):
         """Return where finished stages are kept; what was cut short is not."""
         if self.options.checkpoint is None:
             return Checkpoints(None, "")
-        contents = [part for t in self.given for part in (t.name, t.columns, t.block.values, t.block.mask, t.row_ids)]
+        contents: list[Any] = []
+        for t in self.given:
+            # A large file is known by its size and when it was changed; its numbers need not be read again.
+            numbers = (t.block.values, t.block.mask) if t.large_file is None else (t.large_file,)
+            contents += [t.name, t.columns, *numbers, t.row_ids]
         contents += self.constraints.groups
         for name, pairs in (("known", self.constraints.known), ("forbidden", self.constraints.forbidden)):
             contents += [name, *(part for item in pairs.items() for part in item)]
@@ -373,21 +377,20 @@ class Linking(Prepared):
 
     def from_landmarks(self, *, thorough: bool = True, deadline: Deadline | None = None) -> Route:
         """Link by landmarks, candidates and a sparse assignment; judge what was found."""
-        link = self.stages.stage(
-            "landmarks",
-            lambda: LargeSearch(
-                self.large_tables,
-                thorough=thorough,
-                rank=self.options.rank,
-                may_be_alone=None if self.options.every_row is None else not self.options.every_row,
-                constraints=self.limits,
-                shared=self.shared,
-                comparisons=self.comparisons,
-                seed=self.seed,
-                callback=self.report,
-                deadline=self.deadline if deadline is None else deadline,
-            ).link(),
+        search = LargeSearch(
+            self.large_tables,
+            thorough=thorough,
+            rank=self.options.rank,
+            may_be_alone=None if self.options.every_row is None else not self.options.every_row,
+            constraints=self.limits,
+            shared=self.shared,
+            comparisons=self.comparisons,
+            seed=self.seed,
+            callback=self.report,
+            deadline=self.deadline if deadline is None else deadline,
+            stages=self.stages,
         )
+        link = self.stages.stage("landmarks", search.link)
         evidences = judge_large(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])
         found = []
         for number, (matched, test, evidence) in enumerate(zip(link.matched, link.tests, evidences, strict=True), 1):
@@ -407,7 +410,7 @@ class Linking(Prepared):
             for number, landmark_map in enumerate(link.maps, start=1)
             for landmarks, start, share in landmark_map.tried
         )
-        work = {
+        work = search.workers.about | {
             "distances": link.evaluations,
             "recall": link.recall,
             "fallback": list(link.fallback),

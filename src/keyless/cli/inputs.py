@@ -41,6 +41,7 @@ def check_files(paths: Sequence[Path], options: ReadingOptions, *, least: int = 
     """
     from keyless.runs import fingerprint
     from keyless.tables import place_of
+    from keyless.tables.large_file import parquet_files
 
     if len(paths) < least:
         wanted = "at least two table files" if least > 1 else "a table file"
@@ -52,11 +53,11 @@ def check_files(paths: Sequence[Path], options: ReadingOptions, *, least: int = 
         if str(path).startswith("-") and not path.exists():
             raise InputError(f"{path}: must be an option or a table file; there is none of that name. See --help.")
     for path in files:
-        if path.is_dir():
-            raise InputError(f"{path}: must be a table file; it is a folder. Name the files in it.")
+        if path.is_dir() and not parquet_files(path):
+            raise InputError(f"{path}: must be a table file; it is a folder without Parquet files. Name files in it.")
         if not path.exists():
             raise InputError(f"{path}: must be a table file; there is no such file. Check the name.")
-        if not path.is_file():
+        if not path.is_file() and not path.is_dir():
             raise InputError(f"{path}: must be a file that can be read twice. Pipe it in, and name it - here.")
         try:
             str(path).encode()

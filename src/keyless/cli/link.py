@@ -122,7 +122,7 @@ def link(
         links = None if unfinished is None else unfinished.kept()
         if links is None:
             links = _searched(tables, reading, linking, watch, unfinished, check=partial(runs.check_format, out_format))
-            for path, known in zip((path for path in given if path.is_file()), files, strict=True):
+            for path, known in zip((path for path in given if path.exists()), files, strict=True):
                 runs.check_unchanged(path, known)
         done = Linked(links, warnings_about(links.tables), watch.interrupted)
         if out is not None and unfinished is not None:

@@ -97,9 +97,6 @@ class DaskWorkers:
             ) from error
 
 
-def _about_worker() -> tuple[str, int, int]:
+def _about_worker(dask_worker: Any) -> tuple[str, int, int]:
     """Return the version of keyless, the threads and the bytes of memory that a worker has."""
-    from distributed import get_worker  # noqa: PLC0415 — an extra
-
-    worker = get_worker()
-    return keyless.__version__, int(worker.state.nthreads), int(worker.memory_manager.memory_limit or 0)
+    return keyless.__version__, int(dask_worker.state.nthreads), int(dask_worker.memory_manager.memory_limit or 0)

@@ -90,6 +90,11 @@ class OnDisk:
             file.seek(start * self.shape[1] * np.dtype(self.dtype).itemsize)
             np.ascontiguousarray(rows, dtype=self.dtype).tofile(file)
 
+    def writable(self, start: int, stop: int) -> Values:
+        """Return some rows as an array that is written to the file where it is written to."""
+        offset = start * self.shape[1] * np.dtype(self.dtype).itemsize
+        return np.memmap(self.path, self.dtype, mode="r+", offset=offset, shape=(stop - start, self.shape[1]))
+
     def allocate(self) -> OnDisk:
         """Make the file, with 0 everywhere."""
         with Path(self.path).open("wb") as file:

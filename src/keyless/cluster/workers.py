@@ -28,6 +28,13 @@ class Workers(Protocol):
     def fetch(self, held: Sequence[Any]) -> list[Any]:
         """Wait for results and return them, in order."""
 
+    def check(self, bytes_per_thread: int) -> int:
+        """Refuse those who cannot do the work, before it begins; return how many there are.
+
+        Args:
+            bytes_per_thread: what one piece of work takes at the most.
+        """
+
     @property
     def about(self) -> dict[str, Any]:
         """What a result says about who worked on it; nothing for this process."""
@@ -41,6 +48,10 @@ class _Local:
 
     def fetch(self, held: Sequence[Any]) -> list[Any]:
         return list(held)
+
+    def check(self, bytes_per_thread: int) -> int:
+        del bytes_per_thread  # reading the tables has asked for memory already
+        return 1
 
     @property
     def about(self) -> dict[str, Any]:

@@ -5,17 +5,18 @@ Nothing here grows faster than the number of rows (times a slowly growing factor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from keyless.arrays import batches
-from keyless.cluster import LOCAL, Workers
-from keyless.errors import CONVERGED, Status
+from keyless.cluster import LOCAL, OnDisk, current_workers
+from keyless.errors import CONVERGED, InputError, Status
 from keyless.joint import link_tables
+from keyless.landmarks.cells import CELL
 from keyless.landmarks.clouds import Cloud, Side
 from keyless.landmarks.components import match_by_pairs, match_components
 from keyless.landmarks.mapping import LandmarkMap, confirmed, find_map
@@ -29,12 +30,14 @@ from keyless.pairs.constraints import Constraints
 from keyless.pairs.neighbours import nearest
 from keyless.pairs.posterior import largest, pair_places, prior_log_odds
 from keyless.progress import Callback, Deadline
+from keyless.saved.checkpoints import Checkpoints
 
 __all__ = ["LargeLink", "LargeSearch"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+Stage = TypeVar("Stage")
 
 _MODEL_ROWS = 20_000
 """Rows a model is fitted to; more do not make its errors matter less."""
@@ -50,6 +53,9 @@ _LEFTOVER_ROUNDS = 10
 
 _SIMILAR = 5_000
 """Rows whose nearest by columns that both tables have give a first map."""
+
+_ARRAYS_OF_A_CELL = 6
+"""Arrays of a cell's rows × rank that the search for neighbours in it holds: both sides, their pieces, an index."""
 
 _ROUNDS = 8
 _ENOUGH = 0.5
@@ -97,7 +103,7 @@ class LargeSearch:
         seed: of all random numbers.
         callback: called with stage, step, total and objective.
         deadline: when to stop and return the best so far.
-        workers: who works on the shards of rows.
+        stages: keeps finished stages, so that a search that was cut off goes on where it was.
     """
 
     def __init__(
@@ -113,9 +119,12 @@ class LargeSearch:
         seed: int = 0,
         callback: Callback | None = None,
         deadline: Deadline | None = None,
-        workers: Workers = LOCAL,
+        stages: Checkpoints | None = None,
     ) -> None:
-        self.thorough, self.workers = thorough, workers
+        self.thorough, self.stages = thorough, stages or Checkpoints(None, "")
+        # Rows of this process's memory would have to travel to others, who are there for those that they can read.
+        on_disk = all(isinstance(table.values, OnDisk) for table in tables)
+        self.workers = current_workers() if on_disk else LOCAL
         self.tables, self.may_be_alone, self.constraints, self.seed = tuple(tables), may_be_alone, constraints, seed
         self.shared = {} if shared is None else shared
         self.rank_given, self.largest_rank = rank is not None, 40 if rank is None else rank
@@ -127,12 +136,8 @@ class LargeSearch:
 
     def link(self) -> LargeLink:
         """Search, and return what was found."""
-        models = []
-        for number, table in enumerate(self.tables):
-            rows = sampled(len(table), _MODEL_ROWS if table.complete else _GAP_ROWS, self.rng)
-            scores = table.scores(self.rng.permutation(rows))
-            models.append(fit_rows(*scores, rank=self.largest_rank, expired=self.expired))
-            self.report("tables", number + 1, len(self.tables), float(models[-1].rank))
+        self.check_workers()
+        models = self.stage("models", self.models)
         rank = max(model.rank for model in models)
         alone = [
             Side.alone(table, padded(model, rank), self.workers)
@@ -161,6 +166,33 @@ class LargeSearch:
             self.status(maps, matches),
         )
 
+    def stage(self, name: str, make: Callable[[], Stage]) -> Stage:
+        """Return a stage as it was kept, or make it: what is drawn in it does not depend on stages before it."""
+        self.rng = np.random.default_rng([self.seed, 71, *name.encode()])
+        return self.stages.stage(f"landmarks-{name}", make)
+
+    def check_workers(self) -> None:
+        """Refuse work that the workers of a cluster cannot do, before it begins."""
+        if self.workers is LOCAL:
+            return
+        if len(self.tables) > 2:
+            raise InputError(
+                f"tables: must be two to be linked on a cluster; found {len(self.tables)}. Link them two at a time, or "
+                "without a cluster."
+            )
+        rows = min(max(len(table) for table in self.tables), CELL)
+        self.workers.check(rows * self.largest_rank * 4 * _ARRAYS_OF_A_CELL)
+
+    def models(self) -> tuple[FactorModel, ...]:
+        """Return a model of each table by itself, from a sample of its rows."""
+        models = []
+        for number, table in enumerate(self.tables):
+            rows = sampled(len(table), _MODEL_ROWS if table.complete else _GAP_ROWS, self.rng)
+            scores = table.scores(self.rng.permutation(rows))
+            models.append(fit_rows(*scores, rank=self.largest_rank, expired=self.expired))
+            self.report("tables", number + 1, len(self.tables), float(models[-1].rank))
+        return tuple(models)
+
     def join(
         self, left: Side, right: Side, number: int
     ) -> tuple[LandmarkMap, Side, tuple[Matched, Tested], tuple[float, ...]]:
@@ -168,20 +200,17 @@ class LargeSearch:
         rank = max(left.model.rank, right.model.rank)
         left, right = (replace(side, model=padded(side.model, rank)) for side in (left, right))
         clouds = left.cloud(), right.cloud()
-        found = self.mapped(left, right, clouds, number)
+        found = self.stage(f"map{number}", lambda: self.mapped(left, right, clouds, number))
         self.report("landmarks", number, len(self.tables) - 1, found.verified)
-        nulls = self.chance(clouds)
+        nulls = self.stage(f"chance{number}", lambda: self.chance(clouds))
         rank = len(found.rotation)
         left, right = (replace(side, model=padded(side.model, rank)) for side in (left, right))
         right = replace(right, model=right.model.rotated(found.rotation))
         clouds = clouds[0].padded(rank), clouds[1].padded(rank).turned(found.rotation)
-        share = 0.0
-        for _ in range(_ROUNDS if found.promising else 0):
-            before = share
-            left, right, share = self.refitted(left, right, clouds, number)
+        if found.promising:
+            both, self.fitted = self.stage(f"refit{number}", lambda: self.settled(left, right, clouds, number))
+            left, right = (replace(side, model=model) for side, model in zip((left, right), both, strict=True))
             clouds = left.cloud(), right.cloud()
-            if share > _ENOUGH or share < before + 0.01 or self.expired():
-                break
         if found.promising and not found.found:
             # Factors that only one table has spoil the map but not the model, which then finds the other rows.
             found = replace(found, verified=max(found.verified, confirmed(*clouds)))
@@ -189,6 +218,19 @@ class LargeSearch:
         model = left.model.joined(right.model)
         joined = Side((*left.tables, *right.tables), (*left.rows, matched.permutation), model, self.workers)
         return found, joined, (matched, test), nulls
+
+    def settled(
+        self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int
+    ) -> tuple[tuple[FactorModel, FactorModel], IntArray]:
+        """Return models of both sides, fitted again until enough rows are sure, and the rows they were fitted to."""
+        share = 0.0
+        for _ in range(_ROUNDS):
+            before = share
+            left, right, share = self.refitted(left, right, clouds, number)
+            if share > _ENOUGH or share < before + 0.01 or self.expired():
+                break
+            clouds = left.cloud(), right.cloud()
+        return (left.model, right.model), self.fitted
 
     def mapped(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int) -> LandmarkMap:
         """Find the rotation of the right cloud onto the left one."""
@@ -293,7 +335,10 @@ class LargeSearch:
         """Match all rows of two sides; where the map is convincing, those left over look for each other again."""
         known, permits = self.known(number), self.permits(left, number)
         match = partial(match_candidates, may_be_alone=self.may_be_alone, permits=permits, known=known)
-        found = self.candidates(left, right, clouds, parts=self.parts(number), further=True)
+        found = self.stage(
+            f"candidates{number}-{len(left.tables)}",
+            lambda: self.candidates(left, right, clouds, parts=self.parts(number), further=True),
+        )
         self.report("candidates", number, len(self.tables) - 1, found.ratios.nnz / max(len(left), 1))
         matched = match(found, max_time=self.remaining())
         for _ in range(_LEFTOVER_ROUNDS if way.found else 0):

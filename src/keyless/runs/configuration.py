@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keyless.errors import InputError
+from keyless.tables.large_file import parquet_files
 
 __all__ = ["Fingerprint", "check_unchanged", "fingerprint", "to_toml"]
 
@@ -72,11 +73,17 @@ class Fingerprint:
 
 
 def fingerprint(path: Path) -> Fingerprint:
-    """Return what identifies a file.
+    """Return what identifies a file, or a folder of Parquet files: their names, sizes, and when they were changed.
 
     Args:
         path: an input.
     """
+    if path.is_dir():
+        found = [(str(part.relative_to(path)), part.stat()) for part in parquet_files(path)]
+        said = [(name, about.st_size, about.st_mtime_ns) for name, about in found]
+        digest = hashlib.sha256(repr(said).encode())
+        changed = max((about.st_mtime_ns for _, about in found), default=0)
+        return Fingerprint(path.name, sum(about.st_size for _, about in found), changed, digest.hexdigest())
     with path.open("rb") as file:
         # Looked at first, so that a change while it is read shows.
         status = os.fstat(file.fileno())

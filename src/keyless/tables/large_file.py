@@ -1,7 +1,8 @@
-"""A large file whose entries are not kept: they are read again, a column at a time, when somebody asks for them."""
+"""A large file, or a folder of Parquet files, whose entries are not kept but read again when somebody asks for them."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,17 @@ import pyarrow.parquet as pq
 from keyless.errors import InputError
 from keyless.tables.files import File, file_name, to_pandas
 
-__all__ = ["LargeFile", "keep"]
+__all__ = ["LargeFile", "keep", "parquet_files"]
 
 
 @dataclass(frozen=True)
 class LargeFile:
-    """A Parquet file as it was when it was read.
+    """A Parquet file, or a folder of them, as it was when it was read.
 
     Attributes:
         path: where it is, from the root of the file system: the working folder may change.
-        size: bytes it had.
-        changed: when it was last changed, in nanoseconds since 1970.
+        size: bytes it had; of a folder, those of all its files.
+        changed: when it was last changed, in nanoseconds since 1970; of a folder, when one of its files was.
     """
 
     path: str
@@ -38,13 +39,13 @@ class LargeFile:
     def check(self) -> None:
         """Raise unless the file is there and as it was: observed entries must come back as they were read."""
         try:
-            status = Path(self.path).stat()
+            now = keep(Path(self.path))
         except OSError as error:
             raise InputError(
                 f"{self.where}: must still be where it was read; there is nothing at {self.path}. Entries of large "
                 "files are read again when they are asked for: put it back, or link the tables again."
             ) from error
-        if (status.st_size, status.st_mtime_ns) != (self.size, self.changed):
+        if now != self:
             raise InputError(
                 f"{self.where}: must be as it was when it was read; it has changed since. Entries of large files are "
                 "read again when they are asked for: put it back as it was, or link the tables again."
@@ -57,12 +58,22 @@ class LargeFile:
             label: its name.
         """
         self.check()
-        with File(self.where, Path(self.path), True, None).open():
-            try:
-                table = pq.ParquetFile(self.path).read(columns=[label]).select([label])
-            except pa.ArrowException as error:
-                raise InputError(f"{self.where}: must be a Parquet file; it is damaged or something else.") from error
-        return to_pandas(table, where=self.where)
+        parts = []
+        for path in self.files:
+            with File(file_name(path), path, True, None).open():
+                try:
+                    parts.append(pq.ParquetFile(str(path)).read(columns=[label]).select([label]))
+                except pa.ArrowException as error:
+                    raise InputError(
+                        f"{file_name(path)}: must be a Parquet file; it is damaged or something else."
+                    ) from error
+        return to_pandas(pa.concat_tables(parts), where=self.where)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The file, or those of the folder, in the order of their rows."""
+        path = Path(self.path)
+        return parquet_files(path) if path.is_dir() else (path,)
 
     def column(self, label: str) -> list[Any]:
         """Return the entries of one column, as a frame has them."""
@@ -70,6 +81,32 @@ class LargeFile:
 
 
 def keep(path: Path) -> LargeFile:
-    """Return a file as it is now."""
-    status = path.stat()
-    return LargeFile(str(path.absolute()), status.st_size, status.st_mtime_ns)
+    """Return a file, or a folder of Parquet files, as it is now."""
+    found = [part.stat() for part in (parquet_files(path) if path.is_dir() else (path,))]
+    size, changed = sum(one.st_size for one in found), max((one.st_mtime_ns for one in found), default=0)
+    return LargeFile(str(path.absolute()), size, changed)
+
+
+def parquet_files(folder: Path) -> tuple[Path, ...]:
+    """Return the Parquet files of a folder and of those in it, in the order of the numbers in their names.
+
+    Files and folders whose names begin with `.` or `_` are passed over, as other readers of such folders do.
+
+    Args:
+        folder: the folder.
+    """
+    found = []
+    for path in folder.rglob("*"):
+        inside = path.relative_to(folder)
+        if path.suffix.lower() in (".parquet", ".pq") and not any(part[0] in "._" for part in inside.parts):
+            found.append((_natural(inside.as_posix()), path))
+    return tuple(path for _, path in sorted(found))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return what names are sorted by, so that part 10 comes after part 9."""
+    return [(int(text or 0), "") if number else (-1, text) for text, number in _pieces(name)]
+
+
+def _pieces(name: str) -> list[tuple[str, bool]]:
+    return [(text, text.isdecimal()) for text in re.split(r"(\d+)", name) if text]

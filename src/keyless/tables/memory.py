@@ -51,7 +51,9 @@ def has_many_rows(sizes: Iterable[int]) -> bool:
     return max(sizes, default=0) >= LARGE_ROWS
 
 
-def memory_needed(shapes: Sequence[tuple[int, int]], *, all_pairs: bool | None = None) -> int:
+def memory_needed(
+    shapes: Sequence[tuple[int, int]], *, all_pairs: bool | None = None, in_memory: Sequence[bool] | None = None
+) -> int:
     """Return about how many bytes it takes to link tables of these shapes, the reference first.
 
     Below `LARGE_ROWS` rows a search holds a few float64 arrays of reference rows × rows per table, and every table as
@@ -61,6 +63,7 @@ def memory_needed(shapes: Sequence[tuple[int, int]], *, all_pairs: bool | None =
     Args:
         shapes: rows and columns of each table.
         all_pairs: whether all pairs of rows are held; None: below `LARGE_ROWS` rows.
+        in_memory: whether each table is held in memory, rather than on disk; None: all are.
 
     Example:
         >>> memory_needed([(1000, 20), (1000, 30)]) // 10**6
@@ -69,7 +72,11 @@ def memory_needed(shapes: Sequence[tuple[int, int]], *, all_pairs: bool | None =
         16
     """
     # A large table is held in single precision, with a mask where it has gaps.
-    tables = sum(rows * columns * (4 + 1 if is_large(rows, columns) else 3 * 8 + 1) for rows, columns in shapes)
+    tables = sum(
+        rows * columns * (4 + 1 if is_large(rows, columns) else 3 * 8 + 1)
+        for (rows, columns), here in zip(shapes, in_memory or [True] * len(shapes), strict=True)
+        if here
+    )
     if has_many_rows(rows for rows, _ in shapes) if all_pairs is None else not all_pairs:
         most, rank = max(rows for rows, _ in shapes), min(_RANK, sum(columns for _, columns in shapes))
         candidates = most * len(shapes[1:]) * _CANDIDATES * _CANDIDATE_BYTES

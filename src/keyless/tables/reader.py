@@ -19,13 +19,14 @@ from keyless.tables.column_use import check_marks, encode, look
 from keyless.tables.columns import Column, first_signalling
 from keyless.tables.databases import is_sqlite, read_duckdb, read_sqlite
 from keyless.tables.dialect import Dialect
-from keyless.tables.files import STDIN, File, open_file, read_parquet, read_text, to_pandas
+from keyless.tables.files import STDIN, File, file_name, open_file, read_parquet, read_text, to_pandas
 from keyless.tables.frames import as_text, from_records, without_views
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
-from keyless.tables.large import read_large
+from keyless.tables.large import read_folder, read_large
 from keyless.tables.long_layout import widened
 from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, read_array, read_h5ad, read_sparse
 from keyless.tables.memory import check_memory, memory_needed
+from keyless.tables.on_disk import NumbersOnDisk
 from keyless.tables.places import place_of
 from keyless.tables.reading_options import ColumnUse, Reading, check_named, shown
 from keyless.tables.spreadsheets import read_sheet
@@ -82,12 +83,13 @@ def read_tables(
     if not to_link:
         return ordered, reference
     sizes = " and ".join(str(table.block.shape[0]) for table in ordered)
+    there = [not isinstance(table.keeps, NumbersOnDisk) for table in ordered]
     check_memory(
-        memory_needed([table.block.shape for table in ordered]),
+        memory_needed([table.block.shape for table in ordered], in_memory=there),
         max_memory=reading.max_memory,
         where="tables",
         what=f"linking tables of {sizes} rows",
-        held=sum(_held(table.block) for table in ordered),
+        held=sum(_held(table.block) for table, here in zip(ordered, there, strict=True) if here),
     )
     return ordered, reference
 
@@ -200,6 +202,11 @@ def _check_signalling(frame: pd.DataFrame, name: str) -> None:
 def _read_path(path: str | Path, name: str, reading: Reading) -> Table:
     if place_of(path).kind != "file":
         return _read_frame(_read_part(path, reading), name, reading)
+    if Path(path).is_dir():
+        folder = read_folder(Path(path), name=name, source=str(path), reading=reading)
+        if isinstance(folder, Table):
+            return folder
+        return _read_frame(_laid_out(_Given(folder, file_name(path), source=str(path)), reading), name, reading)
     file = open_file(path, max_memory=reading.max_memory)
     large = read_large(file, name=name, source=str(path), reading=reading) if file.parquet else None
     return _read_frame(_read_file(file, path, reading), name, reading) if large is None else large

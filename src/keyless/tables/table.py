@@ -46,6 +46,7 @@ class Table:
         unstored_missing: whether what a sparse matrix does not store is missing, rather than 0.
         large_file: the large file whose entries are read again when they are asked for.
         dialect: how the file it was read from is written.
+        keeps: what must stay as long as the table does: the numbers of a folder, in a file of their own.
     """
 
     block: Block
@@ -60,6 +61,7 @@ class Table:
     unstored_missing: bool = False
     large_file: LargeFile | None = None
     dialect: Dialect = field(default_factory=Dialect)
+    keeps: Any = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         used = sum(bool(use.columns) for use in self.uses)

@@ -1,0 +1,102 @@
+"""The numbers of a folder of Parquet files, in a file of their own, each part written by whoever works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keyless.arrays import batches
+from keyless.cluster import OnDisk, current_workers, scratch_folder
+from keyless.problem import Block
+from keyless.tables.batches import BoolArray, Values, Watch, opened, read_numbers
+
+__all__ = ["NumbersOnDisk"]
+
+_ROWS = 2**18
+"""Rows that are copied at a time."""
+
+
+class NumbersOnDisk:
+    """The numbers of several files, 0 where missing, in single precision where that is enough; a mask where some are.
+
+    They are there as long as this is.
+
+    Args:
+        files: Parquet files of the same columns, whose rows follow each other.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.files, self.folder, self.workers = tuple(files), scratch_folder(), current_workers()
+
+    def read(self, rows: int, watch: Watch) -> tuple[Values, Any]:
+        """Read all files, and return numbers and mask, mapped into memory; None for a mask that is True everywhere."""
+        shape = (rows, len(watch.fields))
+        sizes = [opened(path).metadata.num_rows for path in self.files]
+        starts = np.cumsum([0, *sizes]).tolist()
+        seen = OnDisk(str(self.folder.path / "mask"), shape, "bool").allocate()
+        found: list[tuple[Watch, bool]] = []
+        values = seen
+        for dtype in ("float32", "float64"):
+            values = OnDisk(str(self.folder.path / dtype), shape, dtype).allocate()
+            watch.begin(check=dtype == "float32")
+            watch.centred(self.files)
+            parts = [
+                self.workers.start(_read_file, str(path), watch.starting(start), values, seen)
+                for path, start in zip(self.files, starts[:-1], strict=True)
+            ]
+            found = self.workers.fetch(parts)
+            for part, _ in found:
+                watch.add(part)
+            if watch.precise:
+                break
+            Path(values.path).unlink()
+        if not any(gaps for _, gaps in found):
+            return values.mapped, None
+        whole = [(starts[k], starts[k + 1]) for k, (_, gaps) in enumerate(found) if not gaps]
+        self.workers.fetch([self.workers.start(_mark_all, seen, *part) for part in whole])
+        return values.mapped, seen.mapped
+
+    def packed(self, values: Values, mask: Any, kept: Sequence[int]) -> tuple[Values, Any]:
+        """Return the columns that are kept, written anew where some are not."""
+        if len(kept) == values.shape[1]:
+            return values, mask
+        return _fewer(values, kept), None if mask is None else _fewer(mask, kept)
+
+    def block(self, values: Values, mask: Any, name: str, columns: tuple[str, ...], row_ids: Any) -> Block:
+        """Return a block without looking at all numbers again: that was done as they were read."""
+        block = object.__new__(Block)
+        labels = row_ids if isinstance(row_ids, range) else tuple(row_ids)
+        given = {"values": values, "mask": mask, "name": name, "columns": columns, "row_ids": labels}
+        for attribute, value in given.items():
+            object.__setattr__(block, attribute, value)
+        return block
+
+
+def _read_file(path: str, watch: Watch, values: OnDisk, seen: OnDisk) -> tuple[Watch, bool]:
+    """Read one file into its rows of the numbers; return what was seen of them, and whether some are missing."""
+    rows = opened(Path(path)).metadata.num_rows
+    mask: BoolArray | None = None
+    if rows:
+        mask = read_numbers(Path(path), watch, values.writable(watch.origin, watch.origin + rows))
+    if mask is not None:
+        seen.write(watch.origin, mask)
+    return watch, mask is not None
+
+
+def _mark_all(seen: OnDisk, start: int, stop: int) -> None:
+    for part in batches(stop - start, _ROWS):
+        seen.write(start + part.start, np.ones((part.stop - part.start, seen.shape[1]), dtype=bool))
+
+
+def _fewer(given: Values, kept: Sequence[int]) -> Values:
+    source = OnDisk.behind(given)
+    if source is None:
+        raise TypeError("numbers must be in a file")
+    fresh = OnDisk(f"{source.path}-kept", (len(source), len(kept)), source.dtype).allocate()
+    for part in batches(len(source), _ROWS):
+        fresh.write(part.start, source[part][:, list(kept)])
+    Path(source.path).unlink()
+    return fresh.mapped

@@ -1,0 +1,151 @@
+"""Folders of Parquet files: read as one table, small ones whole, large ones onto the disk."""
+
+import os
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import keyless
+from keyless.cluster import OnDisk
+from keyless.datasets import make_shuffled_tables
+from keyless.errors import InputError
+from keyless.landmarks import near, shards
+from keyless.tables import memory, read_table
+from keyless.tables.large_file import parquet_files
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Every table is large."""
+    monkeypatch.setattr(memory, "LARGE_CELLS", 1)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(frame, name="lab", *, parts=3):
+        folder = tmp_path / name
+        folder.mkdir()
+        for number, rows in enumerate(np.array_split(np.arange(len(frame)), parts)):
+            pq.write_table(pa.Table.from_pandas(frame.iloc[rows], preserve_index=False), folder / f"{number}.parquet")
+        return folder
+
+    return make
+
+
+def frame(rng, rows=90, *, gaps=True):
+    made = pd.DataFrame({"x": rng.normal(size=rows), "n": rng.integers(0, 9, rows), "y": rng.normal(size=rows)})
+    made["flag"] = rng.random(rows) < 0.5
+    made["same"] = 3.0
+    if gaps:
+        # In the second of three files only.
+        made.loc[rows // 2, "y"] = np.nan
+    return made
+
+
+def test_files_are_in_the_order_of_their_numbers(tmp_path):
+    names = ["part.10.parquet", "part.9.parquet", "part.2.parquet", "deep=1/part.0.parquet", "x.csv", "_meta.parquet"]
+    for name in [*names, ".hidden/a.parquet"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = [path.relative_to(tmp_path).as_posix() for path in parquet_files(tmp_path)]
+    assert found == ["deep=1/part.0.parquet", "part.2.parquet", "part.9.parquet", "part.10.parquet"]
+
+
+def test_a_small_folder_is_the_frame_of_all_its_files(rng, write):
+    given = frame(rng)
+    given["word"] = list("abc") * 30
+    read = read_table(write(given), name="lab")
+    expected = read_table(given, name="lab")
+    assert read.large_file is None
+    np.testing.assert_array_equal(read.block.values, expected.block.values)
+    assert read.columns == expected.columns
+
+
+@pytest.mark.parametrize("gaps", [True, False])
+@pytest.mark.usefixtures("large")
+def test_a_large_folder_is_on_disk_and_the_same_as_one_file(rng, write, tmp_path, gaps):
+    given = frame(rng, gaps=gaps)
+    pq.write_table(pa.Table.from_pandas(given), tmp_path / "one.parquet")
+    one, folder = read_table(tmp_path / "one.parquet", name="lab"), read_table(write(given), name="lab")
+    assert OnDisk.behind(folder.block.values) is not None
+    assert folder.block.values.dtype == one.block.values.dtype == np.float32
+    np.testing.assert_array_equal(folder.block.values, one.block.values)
+    np.testing.assert_array_equal(folder.block.mask, one.block.mask)
+    assert bool(folder.block.mask.all()) is not gaps
+    assert any(folder.block.mask.strides) is gaps
+    assert folder.uses == one.uses
+    assert folder.left_out == ("same",)
+    for use in folder.uses:
+        assert pd.Series(folder.column(use.name)).equals(pd.Series(one.column(use.name)))
+
+
+@pytest.mark.usefixtures("large")
+def test_numbers_that_need_double_precision_get_it_whichever_file_they_are_in(rng, write):
+    given = pd.DataFrame({"x": rng.normal(size=90), "time": 1.7e9 + np.r_[np.zeros(60), rng.random(30)]})
+    read = read_table(write(given), name="lab")
+    assert read.block.values.dtype == np.float64
+    np.testing.assert_array_equal(read.block.values, given)
+
+
+@pytest.mark.usefixtures("large")
+def test_what_is_kept_on_disk_goes_away_with_the_table(rng, write, tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("KEYLESS_SCRATCH", str(scratch))
+    read = read_table(write(frame(rng)), name="lab")
+    assert any(scratch.rglob("*"))
+    del read
+    assert not any(scratch.rglob("*"))
+    monkeypatch.setenv("KEYLESS_SCRATCH", str(scratch / "none"))
+    with pytest.raises(InputError, match="KEYLESS_SCRATCH: must name a folder"):
+        read_table(write(frame(rng), "other"), name="other")
+
+
+@pytest.mark.usefixtures("large")
+def test_folders_that_cannot_be_read_are_refused(rng, write, tmp_path):
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match="none: must hold Parquet files"):
+        read_table(tmp_path / "none", name="x")
+    folder = write(frame(rng))
+    pq.write_table(pa.table({"x": [1.0]}), folder / "9.parquet")
+    with pytest.raises(InputError, match=r"9\.parquet: must have the same columns as 0\.parquet"):
+        read_table(folder, name="x")
+    (folder / "9.parquet").write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"9\.parquet: must be a Parquet file"):
+        read_table(folder, name="x")
+    bad = frame(rng)
+    bad.loc[70, "x"] = np.inf
+    with pytest.raises(InputError, match="column 'x', row 70"):
+        read_table(write(bad, "bad"), name="bad")
+
+
+@pytest.mark.usefixtures("large")
+def test_a_folder_that_has_changed_is_refused(rng, write):
+    folder = write(frame(rng))
+    read = read_table(folder, name="lab")
+    os.utime(folder / "1.parquet", ns=(1, 2**60 + 10**18))
+    with pytest.raises(InputError, match="it has changed since"):
+        read.column("x")
+
+
+@pytest.mark.slow
+def test_folders_are_linked_as_frames_are(write, monkeypatch):
+    """In memory, in one piece, against on disk, in four shards of each and eight cells."""
+    tables, truth = make_shuffled_tables(5_000, (20, 15), rank=6, noise=0.05, random_state=3)
+    frames = [
+        pd.DataFrame(values).rename(columns=lambda k, t=t: f"{t}{k}")
+        for t, values in zip("ab", tables.values(), strict=True)
+    ]
+    whole = keyless.link({"a": frames[0], "b": frames[1]}, random_state=0)
+    monkeypatch.setattr(memory, "LARGE_CELLS", 1)
+    monkeypatch.setattr(shards, "SHARD", 1_500)
+    monkeypatch.setattr(near, "CELL", 1_000)
+    links = keyless.link(write(frames[0], "a"), write(frames[1], "b"), random_state=0)
+    assert OnDisk.behind(links.tables[0].block.values) is not None
+    np.testing.assert_array_equal(links.permutations["b"], whole.permutations["b"])
+    np.testing.assert_array_equal(links.permutations["b"], truth["table1"])
+    np.testing.assert_allclose(links.found["b"].probability, whole.found["b"].probability, atol=1e-3)
+    pd.testing.assert_frame_equal(links.joined(), whole.joined(), check_exact=False, rtol=1e-5)
