@@ -26,6 +26,7 @@ from keyless.cli.inputs import (
 )
 from keyless.cli.options import (
     OUTPUT,
+    WHERE,
     JoiningOptions,
     LinkingOptions,
     ReadingOptions,
@@ -72,8 +73,9 @@ def link(
     unlinkable. Ctrl-C ends the search and saves the best result so far (exit code 130).
 
     Args:
-        tables: Two or more table files about the same things: CSV, TSV or Parquet, also compressed, .xlsx, .ods,
-            .h5ad; `book.xlsx::sheet` and `file.db::table` (SQLite, DuckDB) name what is inside; `-` is standard input.
+        tables: Two or more table files about the same things: CSV, TSV or Parquet, also compressed, a folder of Parquet
+            files, .xlsx, .ods, .h5ad; `book.xlsx::sheet` and `file.db::table` (SQLite, DuckDB) name what is inside;
+            `-` is standard input.
         out: Folder for the results: a new one, an empty one, or an earlier run, which is replaced.
         report: Also write the report to this HTML file.
         json: Print the verdict as JSON; without `--out` also the matches.
@@ -110,7 +112,7 @@ def link(
     with contextlib.ExitStack() as stack:
         unfinished = None
         if out is not None:
-            relevant = {name: value for name, value in options.items() if name not in OUTPUT}
+            relevant = {name: value for name, value in options.items() if name not in (*OUTPUT, *WHERE)}
             relevant["tables"] = [place_of(path).where for path in tables]
             unfinished = stack.enter_context(
                 runs.open_unfinished(out, configuration=text, options=relevant, inputs=files, resume=resume)
@@ -183,17 +185,21 @@ def run_link(
         checkpoint: folder in which the engine keeps finished stages.
         check: called with the tables before they are linked, to refuse them.
     """
+    from keyless.cluster import connected
     from keyless.linker import link as linked
 
-    read = open_tables(tables, reading, reference=linking.reference)
-    if check is not None:
-        check(read)
-    options = linking_options(linking, read)
-    watch.stages.spent("reading")
-    named = {table.name: table for table in read}
-    links = linked(named, reading=reading_of(reading), callback=watch, checkpoint=checkpoint, **options)
-    watch.stages.spent("last steps")
-    return links
+    with connected(linking.scheduler) as workers:
+        if workers.about:
+            say("working on the cluster of {scheduler}; its dashboard is {dashboard}".format(**workers.about))
+        read = open_tables(tables, reading, reference=linking.reference)
+        if check is not None:
+            check(read)
+        options = linking_options(linking, read)
+        watch.stages.spent("reading")
+        named = {table.name: table for table in read}
+        links = linked(named, reading=reading_of(reading), callback=watch, checkpoint=checkpoint, **options)
+        watch.stages.spent("last steps")
+        return links
 
 
 def _check_places(out: Path | None, report: Path | None, given: Sequence[Path], joining: JoiningOptions) -> None:

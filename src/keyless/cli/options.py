@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OUTPUT",
+    "WHERE",
     "JoiningOptions",
     "LinkingOptions",
     "ReadingOptions",
@@ -36,6 +37,9 @@ __all__ = [
 _REPEATED = Parameter(negative=(), allow_leading_hyphen=True, show_default=False, consume_multiple=False)
 Several: TypeAlias = Annotated[tuple[str, ...], _REPEATED]
 """An option that may be given several times, also with text that begins with a hyphen."""
+
+WHERE = ("scheduler",)
+"""Options about who works, on which the answer does not depend."""
 
 OUTPUT = ("out", "report", "out-format", "raw-cells", "how", "min-probability", "no-fill")
 """Options of `link` about where results go and how they look there."""
@@ -100,6 +104,8 @@ class LinkingOptions(SearchOptions):
         scales: Scale of all columns of numbers; chosen for each column unless given.
         seed: The same seed gives the same answer.
         device: Where to compute; `cpu` and `auto` exist today.
+        scheduler: Address of the scheduler of a Dask cluster, such as `tcp://10.0.0.5:8786`, whose workers link two
+            folders of Parquet files (docs/cluster.md).
     """
 
     known_pairs: Path | None = None
@@ -111,6 +117,7 @@ class LinkingOptions(SearchOptions):
     max_time: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
     seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     device: str = "auto"
+    scheduler: str | None = None
 
 
 @Parameter(name="*", group="The joined table")

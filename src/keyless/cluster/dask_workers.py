@@ -69,9 +69,10 @@ class DaskWorkers:
                 )
             needed = _LIBRARIES + threads * bytes_per_thread
             if limit and limit < needed:
+                these = "1 thread" if threads == 1 else f"{threads} threads"
                 raise InputError(
-                    f"worker {worker}: must have at least {needed / 1e9:.1f} GB of memory for {threads} threads; it "
-                    f"has {limit / 1e9:.1f} GB. Start it with a higher --memory-limit, or with fewer threads."
+                    f"worker {worker}: must have at least {needed / 1e9:.1f} GB of memory for {these}; it has "
+                    f"{limit / 1e9:.1f} GB. Start it with a higher --memory-limit, or with fewer threads."
                 )
         return len(found)
 

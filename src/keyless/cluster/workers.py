@@ -8,10 +8,17 @@ the result itself; on a Dask cluster it is a future, which is made again from it
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
-__all__ = ["LOCAL", "Workers", "current_workers"]
+from keyless.errors import InputError
+
+__all__ = ["LOCAL", "Workers", "connected", "current_workers"]
+
+
+_CONNECT = 20
+"""Seconds that a scheduler has to answer."""
 
 
 class Workers(Protocol):
@@ -74,3 +81,28 @@ def current_workers() -> Workers:
     from keyless.cluster.dask_workers import DaskWorkers  # noqa: PLC0415 — Dask is an extra
 
     return DaskWorkers(client)
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[Workers]:
+    """Work on a Dask cluster as long as this lasts; yield its workers.
+
+    Args:
+        address: of its scheduler, such as `tcp://10.0.0.5:8786`; None: a client that is open already, or nobody.
+    """
+    if address is None:
+        yield current_workers()
+        return
+    try:
+        from distributed import Client  # noqa: PLC0415 — an extra
+    except ImportError as error:
+        raise InputError('scheduler: needs Dask, which is not installed. Run: pip install "keyless[dask]"') from error
+    try:
+        client = Client(address, timeout=_CONNECT)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"scheduler: must be the address of a Dask scheduler that runs, such as tcp://10.0.0.5:8786; nobody "
+            f"answers at {address}."
+        ) from error
+    with client:
+        yield current_workers()

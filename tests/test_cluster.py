@@ -1,0 +1,162 @@
+"""A Dask cluster of separate processes: the same answer as without, also where workers and the scheduler are lost."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import keyless
+from keyless.cluster import current_workers
+from keyless.cluster import workers as workers_room
+from keyless.cluster.workers import LOCAL, connected
+from keyless.datasets import make_shuffled_tables
+from keyless.errors import InputError
+from keyless.landmarks import near, shards
+from keyless.tables import memory
+
+distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install keyless[dask]")
+
+pytestmark = [
+    # Clusters are closed while they work, on purpose; what Dask then says is not ours.
+    pytest.mark.filterwarnings("ignore::Warning:distributed"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Two folders of three Parquet files each, and the right rows."""
+    tables, truth = make_shuffled_tables(5_000, (20, 15), rank=6, noise=0.05, random_state=3)
+    where = tmp_path_factory.mktemp("folders")
+    for name, values in zip("ab", tables.values(), strict=True):
+        (where / name).mkdir()
+        frame = pd.DataFrame(values).add_prefix(name)
+        for number, rows in enumerate(np.array_split(np.arange(len(frame)), 3)):
+            part = pa.Table.from_pandas(frame.iloc[rows], preserve_index=False)
+            pq.write_table(part, where / name / f"part.{number}.parquet")
+    return where, truth["table1"]
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Every table is on disk, in four shards and eight cells."""
+    monkeypatch.setattr(memory, "LARGE_CELLS", 1)
+    monkeypatch.setattr(shards, "SHARD", 1_500)
+    monkeypatch.setattr(near, "CELL", 1_000)
+
+
+@pytest.fixture
+def cluster():
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, memory_limit="2GB", dashboard_address=":0", silence_logs=50
+    ) as made:
+        yield made
+
+
+def linked(folders, **options):
+    return keyless.link(folders / "a", folders / "b", random_state=0, callback=lambda *_: None, **options)
+
+
+def test_without_a_client_this_process_works(monkeypatch):
+    monkeypatch.setattr(workers_room, "_CONNECT", 0.2)
+    assert current_workers() is LOCAL
+    with connected(None) as workers:
+        assert workers is LOCAL
+    with pytest.raises(InputError, match="must be the address of a Dask scheduler that runs"), connected("nonsense:1"):
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small")
+def test_a_cluster_gives_the_answer_of_one_process_though_workers_are_killed(folders, cluster):
+    """One worker is killed as soon as candidates are sought, and one more a moment later."""
+    where, truth = folders
+    alone = linked(where)
+    killed = []
+
+    def kill(stage, *_):
+        if stage in ("landmarks", "chance") and len(killed) < 2:
+            pids = [info["pid"] for info in client.run(lambda: {"pid": os.getpid()}).values()]
+            killed.append(pids[0])
+            os.kill(pids[0], signal.SIGKILL)
+
+    with distributed.Client(cluster) as client:
+        assert current_workers() is not LOCAL
+        found = keyless.link(where / "a", where / "b", random_state=0, callback=kill)
+    assert len(killed) == 2
+    assert found.choices["landmarks"]["scheduler"] == cluster.scheduler_address
+    assert "status" in found.choices["landmarks"]["dashboard"]
+    np.testing.assert_array_equal(found.permutations["b"], alone.permutations["b"])
+    np.testing.assert_array_equal(found.permutations["b"], truth)
+    np.testing.assert_allclose(found.found["b"].probability, alone.found["b"].probability, atol=1e-9)
+    np.testing.assert_allclose(found.evidence.null_scores, alone.evidence.null_scores, atol=1e-9)
+
+
+@pytest.fixture
+def processes(tmp_path):
+    """A scheduler and a worker that are started as users start them: its process, and its address."""
+    file = tmp_path / "scheduler.json"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+    begin = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
+    scheduler = subprocess.Popen([*begin, "--scheduler-file", file, "--port", "0", "--no-dashboard"], **quiet)
+    join = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", file, "--no-dashboard"]
+    worker = subprocess.Popen([*join, "--nthreads", "1", "--memory-limit", "2GB", "--death-timeout", "60"], **quiet)
+    try:
+        deadline = time.monotonic() + 60
+        while not file.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield scheduler, pd.read_json(file, typ="series")["address"]
+    finally:
+        for process in (worker, scheduler):
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small")
+def test_a_lost_scheduler_is_said_and_the_run_goes_on_without(folders, processes, tmp_path):
+    where, truth = folders
+    scheduler, address = processes
+
+    def kill(stage, *_):
+        if stage == "chance":
+            scheduler.kill()
+
+    kept = tmp_path / "kept"
+    with (
+        pytest.raises(InputError, match="must stay reachable; the connection to the scheduler was lost"),
+        connected(address),
+    ):
+        keyless.link(where / "a", where / "b", random_state=0, callback=kill, checkpoint=kept)
+    stages = {path.name.rpartition("-")[0] for path in kept.iterdir()}
+    assert stages == {"landmarks-models", "landmarks-map1", "landmarks-chance1"}
+    told = []
+    found = keyless.link(
+        where / "a", where / "b", random_state=0, checkpoint=kept, callback=lambda stage, *_: told.append(stage)
+    )
+    assert "tables" not in told
+    assert "chance" not in told
+    np.testing.assert_array_equal(found.permutations["b"], truth)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small")
+def test_a_worker_with_too_little_memory_is_named_with_what_it_needs(folders):
+    where, _ = folders
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, memory_limit="350MB", dashboard_address=":0", silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster),
+        pytest.raises(InputError, match=r"worker tcp://.*: must have at least 0\.4 GB of memory for 1 thread"),
+    ):
+        linked(where)
