@@ -4,8 +4,8 @@
     python benchmarks/bench_cluster.py --cases thirty-million --out …                    # an hour, 30 GB of disk
 
 Tables are those of bench_scale: 60 and 40 columns of 20 Laplace factors, float32, as folders of Parquet files of a
-million rows or less. Every link runs in a process of its own; memory is the most that it held itself (`RssAnon`, sampled
-ten times a second): pages of the files that are mapped are not counted, the system takes them back when it needs to.
+quarter of a million rows. Every link runs in a process of its own; memory is the most that it held itself (`RssAnon`,
+ten times a second): pages of files that are mapped are not counted, since the system takes them back when it needs to.
 The cluster is two worker processes of one thread each on this machine, which the search without a cluster also has.
 """
 

@@ -7,13 +7,20 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy import sparse
 
 import keyless
+from keyless import runs
 from keyless.cluster import OnDisk
 from keyless.datasets import make_shuffled_tables
-from keyless.errors import InputError
+from keyless.errors import CONVERGED, InputError
+from keyless.evidence import Evidence
 from keyless.landmarks import near, shards
-from keyless.tables import memory, read_table
+from keyless.links import Links, TableLink
+from keyless.model.factor_model import FactorModel
+from keyless.model.joint_model import JointModel
+from keyless.model.scales import scale_table
+from keyless.tables import memory, read_table, read_tables
 from keyless.tables.large_file import parquet_files
 
 
@@ -43,6 +50,26 @@ def frame(rng, rows=90, *, gaps=True):
         # In the second of three files only.
         made.loc[rows // 2, "y"] = np.nan
     return made
+
+
+def made_up(left, right, permutation):
+    """Links of two folders with a given permutation and a model of nothing in particular."""
+    tables, _ = read_tables([left, right])
+    rng = np.random.default_rng(1)
+    width = sum(table.block.shape[1] for table in tables)
+    factors = FactorModel(
+        rng.normal(size=(width, 2)) / 2,
+        np.zeros(width),
+        np.full(width, 0.3),
+        0.01 * np.broadcast_to(np.eye(3), (width, 3, 3)),
+        np.ones(3),
+    )
+    scales = tuple(scale_table(table.block.values, table.block.mask, kind="identity")[1] for table in tables)
+    coupling = sparse.csr_array((len(permutation), tables[1].block.shape[0]))
+    chance = rng.random(len(permutation))
+    evidence = Evidence("linked", 5.5, (1.0,), 3.0, 1.0, 3)
+    link = TableLink(permutation, chance, np.ones(len(permutation)), coupling, evidence)
+    return Links(tables, {"b": link}, JointModel(factors, scales), CONVERGED, {"route": "landmarks"})
 
 
 def test_files_are_in_the_order_of_their_numbers(tmp_path):
@@ -129,6 +156,46 @@ def test_a_folder_that_has_changed_is_refused(rng, write):
     os.utime(folder / "1.parquet", ns=(1, 2**60 + 10**18))
     with pytest.raises(InputError, match="it has changed since"):
         read.column("x")
+
+
+@pytest.mark.usefixtures("large")
+def test_results_are_parquet_partitioned_as_the_reference(rng, write, tmp_path):
+    """Column by column on disk, against the same result made whole in memory."""
+    one, other = frame(rng).drop(columns="same"), frame(rng, rows=80).drop(columns="same").add_prefix("b")
+    rows = np.r_[rng.permutation(80)[:70], np.full(20, -1)]
+    links = made_up(write(one, "a"), write(other, "b", parts=2), rows)
+    options = {"how": "left", "min_probability": None, "fill": True}
+    for number, joining in enumerate(
+        [options, options | {"how": "inner"}, options | {"how": "outer", "fill": False, "min_probability": 0.3}]
+    ):
+        out = tmp_path / f"run{number}"
+        runs.write_run(links, out, joining=joining)
+        parts = [pq.read_table(out / "joined" / f"part.{k}.parquet").to_pandas() for k in range(3)]
+        joined = pd.concat(parts, ignore_index=True)
+        expected = links.joined(**joining)
+        assert list(joined.columns) == ["reference_id", *expected.columns]
+        for name in expected.columns:
+            gone = expected[name].isna().to_numpy()
+            assert (joined[name].isna().to_numpy() == gone).all(), name
+            np.testing.assert_array_equal(
+                joined[name][~gone].to_numpy(float), expected[name][~gone].to_numpy(float), err_msg=name
+            )
+        if joining["how"] == "left":
+            assert [len(part) for part in parts] == [30, 30, 30]
+            assert joined["reference_id"].tolist() == list(range(90))
+    matches = pq.read_table(out / "matches").to_pandas()
+    assert matches["row_id"].fillna(-1).tolist() == rows.tolist()
+    np.testing.assert_array_equal(matches["probability"], links.found["b"].probability)
+    for name, given in (("a", one), ("b", other)):
+        completed = pq.read_table(out / "completed" / name).to_pandas().drop(columns="reference_id")
+        pd.testing.assert_frame_equal(completed, links.completed[name], check_dtype=False)
+        marks = pq.read_table(out / "completed" / f"{name}.filled").to_pandas().drop(columns="reference_id")
+        np.testing.assert_array_equal(marks.astype(bool), links.filled[name])
+        assert len(completed.columns) == len(given.columns)
+    assert not list(out.glob("*.csv"))
+    # The run can be replaced, and read again.
+    runs.write_run(links, out, joining=options)
+    assert (runs.read_run(out).links.permutations["b"] == rows).all()
 
 
 @pytest.mark.slow

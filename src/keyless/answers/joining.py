@@ -17,7 +17,7 @@ from keyless.errors import InputError
 from keyless.tables import Table, frame_like
 from keyless.tables.frames import taken
 
-__all__ = ["Fill", "How", "cut", "joined", "reference_rows"]
+__all__ = ["Fill", "How", "cut", "joined", "joined_plan", "reference_rows"]
 
 How = Literal["left", "inner", "outer"]
 Fill = bool | Literal["all"]
@@ -66,6 +66,26 @@ def joined(
             columns[extra[table.name, "merge"]] = _merged(rows[0], places, like=tables[0])
         columns[extra["", "filled"]] = [", ".join(filled_names[k] for k in np.flatnonzero(row)) for row in gaps]
     return frame_like(tables[0], columns, index=_index(tables[0], rows[0]))
+
+
+def joined_plan(
+    links: Any, *, how: How = "left", min_probability: float | None = None
+) -> tuple[Any, list[IntArray], list[dict[Any, str]], dict[tuple[str, str], str]]:
+    """Return what the joined table is made of, for those who make it column by column.
+
+    Args:
+        links: the result.
+        how: as in `Links.joined`.
+        min_probability: as in `Links.joined`.
+
+    Returns:
+        The links without matches that are too unlikely; per table its row for each row of the joined table, and what
+        its columns are called there; what the columns of ids and probabilities are called.
+    """
+    links = links if min_probability is None else cut(links, min_probability)
+    names = _column_names(links.tables, None)
+    extra = _extra_names(links.tables, [label for own in names for label in own.values()], indicator=False)
+    return links, _rows(links, how), names, extra
 
 
 def reference_rows(links: Any, *, how: How = "left", min_probability: float | None = None) -> IntArray:

@@ -57,7 +57,7 @@ def link(
     out: Path | None = None,
     report: Path | None = None,
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
-    out_format: Literal["same", "csv", "tsv", "xlsx"] = "same",
+    out_format: Literal["same", "csv", "tsv", "xlsx", "parquet"] = "same",
     raw_cells: Annotated[bool, Parameter(show_default=False)] = False,
     resume: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     config: Path | None = None,
@@ -80,7 +80,8 @@ def link(
         report: Also write the report to this HTML file.
         json: Print the verdict as JSON; without `--out` also the matches.
         out_format: Format of the tables that are written. `same` has the separator, decimal mark and encoding of the
-            table given, and .xlsx for a spreadsheet; `csv` and `tsv` have decimal points and UTF-8.
+            table given, .xlsx for a spreadsheet, and Parquet for tables of 20 million cells and more; `csv` and `tsv`
+            have decimal points and UTF-8.
         raw_cells: Write text unchanged. Without this option, text that a spreadsheet would run as a formula gets a `'`
             in front.
         resume: Continue a killed run from its last finished stage.

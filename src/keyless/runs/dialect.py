@@ -29,8 +29,8 @@ __all__ = [
     "write_table",
 ]
 
-OutFormat: TypeAlias = Literal["same", "csv", "tsv", "xlsx"]
-"""Formats of tables that are written: that of the tables given, plain CSV or TSV, or an Excel workbook."""
+OutFormat: TypeAlias = Literal["same", "csv", "tsv", "xlsx", "parquet"]
+"""Formats of tables that are written: that of the tables given, plain CSV or TSV, an Excel workbook, or Parquet."""
 
 MOST_ROWS, MOST_COLUMNS, LONGEST_CELL = 2**20 - 1, 2**14, 32_767
 """What a sheet of .xlsx holds: rows below the names, columns, and characters of a cell."""

@@ -37,6 +37,7 @@ RECORD = "run.json"
 _WRITTEN = re.compile(
     r"run\.json|config\.toml|links\.keyless|report\.html|(matches|joined)\.(csv|tsv|parquet|xlsx)"
     r"|completed|completed/[^/]+\.(csv|tsv|parquet|xlsx)"
+    r"|(matches|joined|completed/[^/]+)/part\.\d+\.parquet"
 )
 """Files that a run can have. No others are ever replaced, whatever a `run.json` says."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import json
 import math
@@ -23,6 +22,7 @@ from keyless.answers.joining import reference_rows
 from keyless.audit import Audit
 from keyless.links import Links, load
 from keyless.runs.cells import file_names
+from keyless.runs.columns import is_large_run, parquet_column, write_columns
 from keyless.runs.configuration import Fingerprint
 from keyless.runs.dialect import OutFormat, dialect_of, ending, text_of, typed, write_table
 from keyless.runs.folder import FORMAT, RECORD, VERSION, files_in, read_record, replace_folder, write_file
@@ -81,6 +81,8 @@ def write_run(
     `completed/<table>.filled.csv` with 1 where an entry was filled, `report.html`, `run.json`, `config.toml` and
     `links.keyless`, from which all the others can be made again. Tables made of text files have their separator,
     decimal mark and encoding (matches and joined those of the reference), tables made of spreadsheets are .xlsx files.
+    Results of large tables (`memory.LARGE_CELLS`) are Parquet files alone, and those of a folder of Parquet files are
+    folders with a file for each of its files: see `columns`.
 
     Args:
         links: the result.
@@ -90,36 +92,21 @@ def write_run(
         inputs: what identifies the input files.
         timings: seconds per stage.
         warnings: what the reader of the result must know.
-        out_format: another format of all tables: plain CSV or TSV, or .xlsx.
+        out_format: another format of all tables: plain CSV or TSV, .xlsx, or Parquet.
         raw_cells: write text as it is, also where a spreadsheet would run it as a formula; otherwise it gets a `'`.
         joining: options of `Links.joined` for the joined table.
     """
+    in_parquet = out_format == "parquet" or (out_format == "same" and is_large_run(links))
 
     def fill(fresh: Path) -> None:
-        safe, ids = file_names(table.name for table in links.tables), links.tables[0].row_ids
-        dialects = {table.name: dialect_of(table, out_format) for table in links.tables}
         formats: dict[str, dict[str, str]] = {}
-
-        def write(frame: pd.DataFrame, name: str, dialect: Dialect, *tables: Table) -> None:
-            file = f"{name}{ending(dialect)}"
-            formats[file] = write_table(frame, fresh / file, dialect, tables=tables, raw_cells=raw_cells)
-
-        main = dialects[links.reference]
-        write(_matches(links), "matches", main)
-        joined = _joined(links, joining or {})
-        write(joined, "joined", main, *links.tables)
-        write_parquet(typed(joined, links.tables), fresh / "joined.parquet")
-        (fresh / "completed").mkdir()
-        for table in links.tables:
-            completed = _pandas(links.completed[table.name], columns=table.all_columns)
-            filled = _filled(links, table)
-            base, dialect = f"completed/{safe[table.name]}", dialects[table.name]
-            write(with_ids(completed, ids), base, dialect, table)
-            write(with_ids(filled, ids), f"{base}.filled", dialect)
+        if in_parquet and not any(table.form == "cells" for table in links.tables):
+            files = write_columns(links, fresh, joining=joining or {})
+        else:
+            files = tables_as_given(fresh, formats)
         links.save(fresh / RESULT)
         (fresh / CONFIGURATION).write_text(configuration, encoding="utf-8", newline="\n")
         (fresh / REPORT).write_text(_rendered(links, command=command), encoding="utf-8", newline="\n")
-        files = {name: f"completed/{safe[name]}{ending(dialect)}" for name, dialect in dialects.items()}
         record = _record(links, files) | {
             "formats": formats,
             "command": command,
@@ -130,6 +117,33 @@ def write_run(
         }
         text = json.dumps(plain(record), indent=2, ensure_ascii=False, allow_nan=False)
         (fresh / RECORD).write_text(text + "\n", encoding="utf-8", newline="\n")
+
+    def tables_as_given(fresh: Path, formats: dict[str, dict[str, str]]) -> dict[str, str]:
+        safe, ids = file_names(table.name for table in links.tables), links.tables[0].row_ids
+        dialects = {table.name: dialect_of(table, out_format) for table in links.tables}
+
+        def write(frame: pd.DataFrame, name: str, dialect: Dialect, *tables: Table) -> None:
+            if in_parquet:
+                write_parquet(typed(frame, tables), fresh / f"{name}.parquet")
+                return
+            file = f"{name}{ending(dialect)}"
+            formats[file] = write_table(frame, fresh / file, dialect, tables=tables, raw_cells=raw_cells)
+
+        main = dialects[links.reference]
+        write(_matches(links), "matches", main)
+        joined = _joined(links, joining or {})
+        write(joined, "joined", main, *links.tables)
+        if not in_parquet:
+            write_parquet(typed(joined, links.tables), fresh / "joined.parquet")
+        (fresh / "completed").mkdir()
+        for table in links.tables:
+            completed = _pandas(links.completed[table.name], columns=table.all_columns)
+            filled = _filled(links, table)
+            base, dialect = f"completed/{safe[table.name]}", dialects[table.name]
+            write(with_ids(completed, ids), base, dialect, table)
+            write(with_ids(filled, ids), f"{base}.filled", dialect)
+        endings = {name: ".parquet" if in_parquet else ending(dialect) for name, dialect in dialects.items()}
+        return {name: f"completed/{safe[name]}{endings[name]}" for name in dialects}
 
     replace_folder(Path(folder), fill)
 
@@ -327,21 +341,5 @@ def write_parquet(frame: pd.DataFrame, path: Path) -> None:
     """
     columns = {}
     for place, name in enumerate(frame.columns):
-        columns[as_text(name)] = _parquet_column(frame.iloc[:, place])
+        columns[as_text(name)] = parquet_column(frame.iloc[:, place])
     pq.write_table(pa.table(columns), path)
-
-
-def _parquet_column(column: pd.Series) -> Any:
-    """A column of one type, as Parquet holds them; as text where there is no such type."""
-    if isinstance(column.dtype, pd.SparseDtype):
-        column = pd.Series(np.asarray(column.array))
-    several = column.dtype.kind == "O" and column.dropna().map(type).nunique() > 1
-    if not several:
-        with contextlib.suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
-            made = pa.Array.from_pandas(column)
-            if not pa.types.is_interval(made.type):
-                # A column of nothing at all has no type; text is one that every reader knows.
-                return made.cast(pa.string()) if pa.types.is_null(made.type) else made
-    gone = column.isna().tolist()
-    texts = [None if missing else as_text(entry) for entry, missing in zip(column.tolist(), gone, strict=True)]
-    return pa.array(texts, type=pa.string())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -167,22 +167,27 @@ class Table:
             values: numbers of the block's columns for each row of the result; those observed are not looked at.
             rows: row of this table for each row of the result, −1 for none.
         """
+        return dict(self.each_entry(values, rows))
+
+    def each_entry(self, values: FloatArray, rows: IntArray) -> Iterator[tuple[Any, Any]]:
+        """Yield name and entries of each column, as `entries` returns them; one column of a large file at a time."""
         if self.form in ("array", "sparse", "anndata"):
             whole = self._whole(values, rows)
-            return {label: whole[:, k] for k, label in enumerate(self.all_columns)}
+            yield from ((label, whole[:, k]) for k, label in enumerate(self.all_columns))
+            return
         frame = self.native if isinstance(self.native, pd.DataFrame) or self.large_file is not None else self._frame
-        return {
-            label: taken(
-                # One column of a large file at a time.
-                frame if self.large_file is None else self.large_file.frame(label),
+        for label, use in zip(self.all_columns, self.uses, strict=True):
+            yield (
                 label,
-                rows,
-                use=use,
-                values=values[:, [self.places[name] for name in use.columns]],
-                observed=self._observed(use, rows),
+                taken(
+                    frame if self.large_file is None else self.large_file.frame(label),
+                    label,
+                    rows,
+                    use=use,
+                    values=values[:, [self.places[name] for name in use.columns]],
+                    observed=self._observed(use, rows),
+                ),
             )
-            for label, use in zip(self.all_columns, self.uses, strict=True)
-        }
 
     def rebuilt(self, values: FloatArray, rows: IntArray, *, index: pd.Index | None = None) -> Any:
         """Return the caller's kind of table: observed entries as they are, others filled with the given numbers.

@@ -1,0 +1,212 @@
+"""Large results as Parquet files: made one column at a time, and written some rows of all columns at a time.
+
+Neither the joined table nor a completed one is ever held whole. Where the reference is a folder of Parquet files, what
+is written are folders, too, with a file of the same rows for each of its files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from keyless.answers.joining import joined_plan
+from keyless.arrays import batches
+from keyless.links import Links
+from keyless.runs.cells import file_names
+from keyless.tables import Table
+from keyless.tables.frames import as_text
+from keyless.tables.memory import is_large
+
+__all__ = ["is_large_run", "parquet_column", "write_columns"]
+
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_ROWS = 2**18
+"""Rows of a group in the files that are written."""
+
+
+def is_large_run(links: Links) -> bool:
+    """Tell whether a result is so large that it is written as Parquet unless another format is asked for."""
+    return any(is_large(*table.block.shape) for table in links.tables)
+
+
+def write_columns(links: Links, folder: Path, *, joining: Mapping[str, Any]) -> dict[str, str]:
+    """Write matches, the joined table and the completed tables; return what each completed table is called.
+
+    Args:
+        links: the result.
+        folder: where.
+        joining: options of `Links.joined`.
+    """
+    edges = _edges(links.tables[0])
+    safe = file_names(table.name for table in links.tables)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        room = Path(scratch)
+        _matches(links, room).write(folder / "matches", _repeated(edges, len(links.tables) - 1))
+        _joined(links, room, edges, folder / "joined", **joining)
+        (folder / "completed").mkdir()
+        written = {}
+        for number, table in enumerate(links.tables):
+            base = folder / "completed" / safe[table.name]
+            rows = links._placed[1][number]
+            entries, marks = _Columns(room), _Columns(room)
+            for columns in (entries, marks):
+                columns.add("reference_id", _ids(links.tables[0], np.arange(len(rows))))
+            for label, column, seen in _entries(links, number, links._placed[1]):
+                entries.add(label, column)
+                marks.add(label, pa.array((~seen).astype(np.uint8)))
+            written[table.name] = f"completed/{entries.write(base, edges).name}"
+            marks.write(base.with_name(f"{base.name}.filled"), edges)
+    return written
+
+
+def _edges(reference: Table) -> list[int]:
+    """Return where the files of the reference begin, and the number of rows."""
+    file = reference.large_file
+    if file is None or not Path(file.path).is_dir():
+        return [0, reference.block.shape[0]]
+    file.check()
+    return [0, *np.cumsum([pq.read_metadata(str(path)).num_rows for path in file.files]).tolist()]
+
+
+def _repeated(edges: Sequence[int], times: int) -> list[list[tuple[int, int]]]:
+    """Return, per file, the rows of it in a table that repeats all rows so many times."""
+    return [[(k * edges[-1] + a, k * edges[-1] + b) for k in range(times)] for a, b in pairwise(edges)]
+
+
+class _Columns:
+    """Columns of one table, each in a file of its own until it is written.
+
+    Args:
+        folder: for these files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.names, self.files = folder, list[str](), list[Path]()
+
+    def add(self, name: Any, column: Any) -> None:
+        array = column if isinstance(column, pa.Array | pa.ChunkedArray) else parquet_column(pd.Series(column))
+        handle, path = tempfile.mkstemp(dir=self.folder)
+        table = pa.table({"column": array})
+        with open(handle, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table, max_chunksize=_ROWS)
+        text = as_text(name)
+        while text in self.names:
+            text = f"_{text}"
+        self.names.append(text)
+        self.files.append(Path(path))
+
+    def write(self, target: Path, parts: Sequence[Any]) -> Path:
+        """Write all columns, and forget them; return the file, or the folder where there are several parts.
+
+        Args:
+            target: where, without an ending.
+            parts: row numbers where files begin, or per file ranges of rows.
+        """
+        ranges = [[part] for part in pairwise(parts)] if isinstance(parts[0], int) else list(parts)
+        columns = [pa.ipc.open_file(pa.memory_map(str(path))).read_all().column(0) for path in self.files]
+        whole = pa.table(dict(zip(self.names, columns, strict=True)))
+        if len(ranges) == 1:
+            target = target.with_name(f"{target.name}.parquet")
+        else:
+            target.mkdir()
+        for number, several in enumerate(ranges):
+            path = target if len(ranges) == 1 else target / f"part.{number}.parquet"
+            with pq.ParquetWriter(path, whole.schema) as writer:
+                for start, stop in several:
+                    for rows in batches(stop - start, _ROWS):
+                        writer.write_table(whole.slice(start + rows.start, rows.stop - rows.start))
+        del columns, whole
+        for file in self.files:
+            file.unlink()
+        return target
+
+
+def _matches(links: Links, room: Path) -> _Columns:
+    reference, *others = links.tables
+    columns = _Columns(room)
+    found = [links.found[table.name] for table in others]
+    size = reference.block.shape[0]
+    ids = _ids(reference, np.arange(size))
+    columns.add("reference_id", pa.concat_arrays([ids] * len(others)))
+    names = pa.DictionaryArray.from_arrays(
+        np.repeat(np.arange(len(others), dtype=np.int32), size), [t.name for t in others]
+    )
+    columns.add("table", names)
+    rows = [_ids(table, link.permutation) for table, link in zip(others, found, strict=True)]
+    same = len({part.type for part in rows}) == 1
+    columns.add("row_id", pa.concat_arrays(rows if same else [part.cast(pa.string()) for part in rows]))
+    columns.add("probability", pa.array(np.concatenate([link.probability for link in found])))
+    columns.add("margin", pa.array(np.concatenate([link.margin for link in found])))
+    return columns
+
+
+def _joined(links: Links, room: Path, edges: Sequence[int], target: Path, *, fill: Any = True, **which: Any) -> None:
+    links, rows, names, extra = joined_plan(links, **which)
+    columns = _Columns(room)
+    columns.add("reference_id", _ids(links.tables[0], rows[0]))
+    for number, (table, own) in enumerate(zip(links.tables, names, strict=True)):
+        here = rows[number] >= 0
+        if number:
+            columns.add(extra[table.name, "id"], _ids(table, rows[number]))
+            chance = np.full(len(here), np.nan)
+            both = here & (rows[0] >= 0)
+            chance[both] = links.found[table.name].probability[rows[0][both]]
+            columns.add(extra[table.name, "probability"], pa.array(chance, from_pandas=True))
+        for label, column, seen in _entries(links, number, rows):
+            known = here if fill else here & seen
+            made = column if isinstance(column, pa.Array | pa.ChunkedArray) else parquet_column(pd.Series(column))
+            columns.add(
+                own[label], made if known.all() else pc.if_else(pa.array(known), made, pa.scalar(None, made.type))
+            )
+    known_rows = rows[0][rows[0] >= 0]
+    places = np.searchsorted(known_rows, edges).tolist()
+    # Rows that the reference does not have come after all others.
+    columns.write(target, [*places[:-1], len(rows[0])])
+
+
+def _entries(links: Links, number: int, rows: Sequence[IntArray]) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the columns of a table in a new order, filled, and where each is observed."""
+    table = links.tables[number]
+    values = links.model.gaps(number, links._placed[0], rows)
+    observed = table.observed(rows[number])
+    for (label, column), seen in zip(table.each_entry(values, rows[number]), observed, strict=True):
+        yield label, column, seen
+
+
+def _ids(table: Table, rows: IntArray) -> Any:
+    """Return the ids of rows, missing for −1; numbers stay numbers."""
+    labels = table.row_ids
+    if isinstance(labels, range):
+        return pa.array(rows, mask=rows < 0)
+    return parquet_column(pd.Series([labels[row] if row >= 0 else None for row in rows.tolist()], dtype=object))
+
+
+def parquet_column(column: pd.Series) -> Any:
+    """Return a column of one type, as Parquet holds them; as text where there is no such type.
+
+    Args:
+        column: any column.
+    """
+    if isinstance(column.dtype, pd.SparseDtype):
+        column = pd.Series(np.asarray(column.array))
+    several = column.dtype.kind == "O" and column.dropna().map(type).nunique() > 1
+    if not several:
+        with contextlib.suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
+            made = pa.Array.from_pandas(column)
+            if not pa.types.is_interval(made.type):
+                # A column of nothing at all has no type; text is one that every reader knows.
+                return made.cast(pa.string()) if pa.types.is_null(made.type) else made
+    gone = column.isna().tolist()
+    texts = [None if missing else as_text(entry) for entry, missing in zip(column.tolist(), gone, strict=True)]
+    return pa.array(texts, type=pa.string())
