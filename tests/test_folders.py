@@ -193,9 +193,17 @@ def test_results_are_parquet_partitioned_as_the_reference(rng, write, tmp_path):
         np.testing.assert_array_equal(marks.astype(bool), links.filled[name])
         assert len(completed.columns) == len(given.columns)
     assert not list(out.glob("*.csv"))
-    # The run can be replaced, and read again.
+    # The run can be replaced, and read again; the numbers are those of the folders, and not saved beside them.
     runs.write_run(links, out, joining=options)
-    assert (runs.read_run(out).links.permutations["b"] == rows).all()
+    again = runs.read_run(out).links
+    assert (again.permutations["b"] == rows).all()
+    for before, after in zip(links.tables, again.tables, strict=True):
+        np.testing.assert_array_equal(after.block.values, before.block.values)
+        np.testing.assert_array_equal(after.block.mask, before.block.mask)
+        assert OnDisk.behind(after.block.values) is not None
+    os.utime(tmp_path / "a" / "0.parquet", ns=(1, 2**60))
+    with pytest.raises(InputError, match="a: must be as it was when it was read"):
+        runs.read_run(out)
 
 
 @pytest.mark.slow

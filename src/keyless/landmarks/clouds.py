@@ -19,6 +19,9 @@ from keyless.model.factor_model import FactorModel, Information, information, po
 
 __all__ = ["Cloud", "Side"]
 
+_OUTER = 8_192
+"""Rows far out that are found at once: landmarks and those next to them, three times."""
+
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
@@ -143,8 +146,7 @@ class Cloud:
     @cached_property
     def whitening(self) -> FloatArray:
         """What the rows multiplied with have unit second moment."""
-        total = sum(self.rows.each(_products))
-        return whitening(total / max(len(self), 1))
+        return whitening(self.rows.moment)
 
     def latents(self, rows: IntArray) -> Latents:
         """Return some entities as the search for a first correspondence wants them, all with the average precision."""
@@ -178,11 +180,23 @@ class Cloud:
             skip: how many of them to leave out first.
             among: True for the entities that count; None: all.
         """
+        if among is not None:
+            return self._far_out(count + skip, among)[skip:]
+        if count + skip > len(self._outer):
+            return self._far_out(count + skip, None)[skip:]
+        return self._outer[skip : count + skip]
+
+    @cached_property
+    def _outer(self) -> IntArray:
+        """More rows far out than are asked for most of the time."""
+        return self._far_out(_OUTER, None)
+
+    def _far_out(self, count: int, among: BoolArray | None) -> IntArray:
         white = self.rows.turned(self.whitening)
         allowed = [None if among is None else among[a:b] for a, b in pairwise(white.edges.tolist())]
-        parts = white.each(partial(_outermost, count=count + skip), allowed)
+        parts = white.each(partial(_outermost, count=count), allowed)
         rows, distance = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return np.asarray(rows[np.argsort(-distance, kind="stable")][skip : count + skip])
+        return np.asarray(rows[np.argsort(-distance, kind="stable")][:count])
 
     def scattered(self, directions: FloatArray, rng: np.random.Generator) -> Cloud:
         """Return the cloud with the values along every direction dealt anew to the entities: nothing is left to find.
@@ -200,21 +214,13 @@ class Cloud:
         return Cloud(Sharded(tuple(shards), along.edges, np.linalg.pinv(turn), along.workers), self.precision)
 
 
-def _products(shard: FloatArray, turn: FloatArray, _first: int) -> FloatArray:
-    """Return the sum over rows of products of latents."""
-    total = np.zeros((turn.shape[1], turn.shape[1]))
-    for _, rows in in_batches(shard, turn):
-        total += rows.T @ rows
-    return total
-
-
 def _outermost(
     shard: FloatArray, turn: FloatArray, first: int, among: BoolArray | None, *, count: int
 ) -> tuple[IntArray, FloatArray]:
     """Return the rows of a shard that are farthest out, by number, and how far."""
-    distance = np.empty(len(shard))
-    for start, rows in in_batches(shard, turn):
-        distance[start : start + len(rows)] = np.square(rows).sum(axis=1)
+    distance, turn = np.empty(len(shard), dtype=np.float32), turn.astype(np.float32)
+    for part in batches(len(shard), BATCH):
+        distance[part] = np.square(shard[part] @ turn).sum(axis=1)
     chosen = np.arange(len(shard)) if among is None else np.flatnonzero(among)
     if count < len(chosen):
         chosen = np.sort(chosen[np.argpartition(-distance[chosen], count - 1)[:count]])

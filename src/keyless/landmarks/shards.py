@@ -7,7 +7,7 @@ no worker holds all rows, nor does the process that searches. Tables of up to `S
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -52,12 +52,14 @@ class Sharded:
         edges: number of each shard's first row, and the number of rows.
         turn: what every row is multiplied with before it is looked at.
         workers: who holds them.
+        sums: what was summed over all rows, once for all that are made of them by turning.
     """
 
     shards: tuple[Any, ...]
     edges: IntArray
     turn: FloatArray
     workers: Workers
+    sums: dict[str, FloatArray] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: FloatArray) -> Sharded:
@@ -73,6 +75,14 @@ class Sharded:
     def rank(self) -> int:
         """Number of latents."""
         return int(self.turn.shape[1])
+
+    @property
+    def moment(self) -> FloatArray:
+        """Mean over rows of products of latents."""
+        if "moment" not in self.sums:
+            plain = replace(self, turn=np.eye(len(self.turn)))
+            self.sums["moment"] = sum(plain.each(_products)) / max(len(self), 1)
+        return self.turn.T @ self.sums["moment"] @ self.turn
 
     def turned(self, turn: FloatArray) -> Sharded:
         """Return the rows multiplied with a matrix; nothing is computed yet."""
@@ -111,6 +121,13 @@ def in_batches(shard: FloatArray, turn: FloatArray) -> Any:
     """Yield the number of a first row, and some turned rows from there on in float64."""
     for part in batches(len(shard), BATCH):
         yield part.start, shard[part].astype(np.float64) @ turn
+
+
+def _products(shard: FloatArray, turn: FloatArray, _first: int) -> FloatArray:
+    total = np.zeros((turn.shape[1], turn.shape[1]))
+    for _, rows in in_batches(shard, turn):
+        total += rows.T @ rows
+    return total
 
 
 def _taken(shard: FloatArray, turn: FloatArray, rows: IntArray) -> FloatArray:

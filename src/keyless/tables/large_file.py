@@ -24,7 +24,8 @@ class LargeFile:
     Attributes:
         path: where it is, from the root of the file system: the working folder may change.
         size: bytes it had; of a folder, those of all its files.
-        changed: when it was last changed, in nanoseconds since 1970; of a folder, when one of its files was.
+        changed: when it was last changed, in nanoseconds since 1970; of a folder, the sum over its files, which differs
+            when one of them was changed.
     """
 
     path: str
@@ -83,7 +84,7 @@ class LargeFile:
 def keep(path: Path) -> LargeFile:
     """Return a file, or a folder of Parquet files, as it is now."""
     found = [part.stat() for part in (parquet_files(path) if path.is_dir() else (path,))]
-    size, changed = sum(one.st_size for one in found), max((one.st_mtime_ns for one in found), default=0)
+    size, changed = sum(one.st_size for one in found), sum(one.st_mtime_ns for one in found)
     return LargeFile(str(path.absolute()), size, changed)
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from keyless.arrays import batches
 from keyless.cluster import OnDisk, current_workers, scratch_folder
 from keyless.problem import Block
-from keyless.tables.batches import BoolArray, Values, Watch, opened, read_numbers
+from keyless.tables.batches import BoolArray, Values, Watch, kind_of, opened, read_numbers
+from keyless.tables.large_file import LargeFile
 
-__all__ = ["NumbersOnDisk"]
+__all__ = ["NumbersOnDisk", "read_again"]
 
 _ROWS = 2**18
 """Rows that are copied at a time."""
@@ -73,6 +74,24 @@ class NumbersOnDisk:
         for attribute, value in given.items():
             object.__setattr__(block, attribute, value)
         return block
+
+
+def read_again(kept: LargeFile, columns: Sequence[Any]) -> tuple[NumbersOnDisk, Values, Any]:
+    """Read some columns of a folder that was read before; return who keeps the numbers, the numbers and the mask.
+
+    Args:
+        kept: the folder, which must be as it was.
+        columns: names of the columns.
+    """
+    kept.check()
+    numbers = NumbersOnDisk(kept.files)
+    schema = opened(kept.files[0]).schema_arrow
+    strange = [name for name in columns if name not in schema.names or kind_of(schema.field(name).type) is None]
+    if strange:
+        raise ValueError(f"columns must be columns of numbers of {kept.where}")
+    rows = sum(opened(path).metadata.num_rows for path in kept.files)
+    values, mask = numbers.read(rows, Watch([schema.field(name) for name in columns]))
+    return numbers, values, np.broadcast_to(np.True_, values.shape) if mask is None else mask
 
 
 def _read_file(path: str, watch: Watch, values: OnDisk, seen: OnDisk) -> tuple[Watch, bool]:

@@ -25,6 +25,7 @@ from keyless.tables.dialect import Dialect
 from keyless.tables.ids import row_numbers
 from keyless.tables.large_file import LargeFile
 from keyless.tables.memory import is_large
+from keyless.tables.on_disk import NumbersOnDisk, read_again
 from keyless.tables.reading_options import ColumnUse
 from keyless.tables.saving_anndata import Arrays, pack_anndata, pack_matrix, unpack_anndata, unpack_matrix
 from keyless.tables.saving_frames import Files, from_ipc, pack_frame, to_ipc, unpack_frame
@@ -38,10 +39,12 @@ _LONGEST_NUMBER = 400
 
 def pack_table(table: Table) -> tuple[dict[str, Any], Arrays, Files]:
     """Return a table as a document of plain values, arrays and bytes."""
-    arrays: Arrays = {"values": table.block.values}
-    # One True for all entries need not be written for each of them.
-    if any(table.block.mask.strides):
-        arrays["mask"] = table.block.mask
+    arrays: Arrays = {}
+    if not isinstance(table.keeps, NumbersOnDisk):
+        arrays["values"] = table.block.values
+        # One True for all entries need not be written for each of them.
+        if any(table.block.mask.strides):
+            arrays["mask"] = table.block.mask
     files: Files = {}
     document: dict[str, Any] = {
         "name": table.name,
@@ -73,7 +76,13 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
 
     What it was packed into may come from anybody: everything is checked, and what does not fit raises `ValueError`.
     """
-    values = checks.numbers(arrays["values"], "values", (None, None))
+    keeps = None
+    if "values" in arrays or "kept" not in document:
+        values = checks.numbers(arrays["values"], "values", (None, None))
+        mask = arrays["mask"] if "mask" in arrays else np.broadcast_to(np.True_, values.shape)
+    else:
+        # The numbers of a folder of files are read from there again.
+        keeps, values, mask = read_again(_kept(document["kept"]), checks.sequence(document["columns"], "columns"))
     rows = len(values)
     uses = tuple(_use(use, rows) for use in checks.sequence(document["uses"], "uses"))
     matrix = unpack_matrix(document["matrix"], arrays, (rows, len(uses))) if "matrix" in document else None
@@ -86,8 +95,7 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
         native = unpack_frame(document["frame"], files)
         if form == "lazy" and isinstance(native, pd.DataFrame):
             form = "frame"
-    mask = arrays["mask"] if "mask" in arrays else np.broadcast_to(np.True_, values.shape)
-    if is_large(*values.shape):
+    if keeps is None and is_large(*values.shape):
         # Nobody else has it, so that it need not be copied.
         values.flags.writeable = False
     row_ids: Any = row_numbers(rows)
@@ -101,8 +109,9 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
     elif checks.flag(document["indexed"], "indexed"):
         row_ids = native.obs_names if form == "anndata" else native.index
     columns = tuple(checks.text(name, "columns") for name in checks.sequence(document["columns"], "columns"))
+    made = Block if keeps is None else keeps.block
     table = Table(
-        Block(values, mask, checks.text(document["name"], "name"), columns, row_ids),
+        made(values, mask, checks.text(document["name"], "name"), columns, row_ids),
         native,
         indexed=document["indexed"],
         uses=uses,
@@ -114,6 +123,7 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
         unstored_missing=checks.flag(document["unstored_missing"], "unstored_missing"),
         large_file=_kept(document["kept"]) if "kept" in document else None,
         dialect=_dialect(document.get("dialect", {})),
+        keeps=keeps,
     )
     _check_whole(table)
     return table
