@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import keyless
-from keyless.cluster import current_workers
+from keyless.cluster import OnDisk, current_workers
 from keyless.cluster import workers as workers_room
 from keyless.cluster.workers import LOCAL, connected
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
 from keyless.landmarks import near, shards
-from keyless.tables import memory
+from keyless.tables import memory, read_table
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install keyless[dask]")
 
@@ -119,6 +119,21 @@ def processes(tmp_path):
         for process in (worker, scheduler):
             process.kill()
             process.wait()
+
+
+@pytest.mark.usefixtures("small")
+def test_a_frame_of_dask_is_read_partition_by_partition(folders):
+    dataframe = pytest.importorskip("dask.dataframe")
+    where, _ = folders
+    expected = read_table(where / "a", name="a")
+    read = read_table(dataframe.read_parquet(where / "a"), name="a")
+    assert OnDisk.behind(read.block.values) is not None
+    np.testing.assert_array_equal(read.block.values, expected.block.values)
+    assert read.columns == expected.columns
+    assert read.column("a3") == expected.column("a3")
+    small = pd.DataFrame({"x": np.arange(40.0), "word": ["u", "v"] * 20})
+    read = read_table(dataframe.from_pandas(small, npartitions=3), name="small")
+    np.testing.assert_array_equal(read.block.values, read_table(small, name="small").block.values)
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from keyless.arrays import batches
 from keyless.cluster import LOCAL, OnDisk, current_workers
 from keyless.errors import CONVERGED, InputError, Status
 from keyless.joint import link_tables
@@ -22,12 +21,10 @@ from keyless.landmarks.components import match_by_pairs, match_components
 from keyless.landmarks.mapping import LandmarkMap, confirmed, find_map
 from keyless.landmarks.matching import Candidates, Matched, Permits, find_candidates, limited, match_candidates
 from keyless.landmarks.scores import LargeTable, fit_rows, sampled
-from keyless.landmarks.shards import BATCH
+from keyless.landmarks.similar import similar_rows
 from keyless.landmarks.testing import Tested, chance_score, tested
 from keyless.model.factor_model import FactorModel, padded
-from keyless.model.scales import Scale
 from keyless.pairs.constraints import Constraints
-from keyless.pairs.neighbours import nearest
 from keyless.pairs.posterior import largest, pair_places, prior_log_odds
 from keyless.progress import Callback, Deadline
 from keyless.saved.checkpoints import Checkpoints
@@ -50,9 +47,6 @@ _FALLBACK_ROWS = 1_200
 
 _LEFTOVER_ROUNDS = 10
 """How often rows that are left over look for partners among those left over, where all must have one."""
-
-_SIMILAR = 5_000
-"""Rows whose nearest by columns that both tables have give a first map."""
 
 _ARRAYS_OF_A_CELL = 6
 """Arrays of a cell's rows × rank that the search for neighbours in it holds: both sides, their pieces, an index."""
@@ -395,30 +389,13 @@ class LargeSearch:
         return found if again is None else _better(found, again)
 
     def similar(self, number: int) -> IntArray | None:
-        """Return rows of the reference and of a table, k × 2, that are near by columns that both have.
-
-        Some rows of the smaller table, and for each of them the nearest of the larger.
-        """
+        """Return rows of the reference and of a table, k × 2, that are near by columns that both have."""
         columns = self.shared.get((0, number))
         if not columns:
             return None
-        tables = self.tables[0], self.tables[number]
-        small = int(len(tables[1]) < len(tables[0]))
-        rows = [np.arange(len(table)) for table in tables]
-        rows[small] = sampled(len(tables[small]), _SIMILAR, self.rng)
-        # Both on the scale of the reference: a table of other rows has another centre.
-        scales = [tables[0].scales[column] for column, _ in columns]
-        seen = [
-            _seen_values(table, index, [pair[k] for pair in columns], scales)
-            for k, (table, index) in enumerate(zip(tables, rows, strict=True))
-        ]
-        (few, queries), (many, points) = seen[small], seen[1 - small]
-        if not (len(few) and len(many)):
-            return None
-        near = nearest(points, queries, 1, seed=self.seed)
-        self.evaluations += near.evaluations
-        pairs = few, many[near.points[:, 0]]
-        return np.stack(pairs[::-1] if small else pairs, axis=1)
+        pairs, evaluations = similar_rows((self.tables[0], self.tables[number]), columns, rng=self.rng, seed=self.seed)
+        self.evaluations += evaluations
+        return pairs
 
     def known(self, number: int) -> IntArray | None:
         """Return the known pairs of the reference and a table."""
@@ -477,20 +454,6 @@ def _better(one: LandmarkMap, other: LandmarkMap) -> LandmarkMap:
     """Return the map that more held-out rows confirm, with a record of what was tried for both."""
     best = max(one, other, key=lambda found: (found.found, found.verified))
     return replace(best, tried=one.tried + other.tried)
-
-
-def _seen_values(
-    table: LargeTable, rows: IntArray, columns: Sequence[int], scales: Sequence[Scale]
-) -> tuple[IntArray, FloatArray]:
-    """Return those of some rows of which all of some columns are seen, and their values on given scales."""
-    values, seen = np.empty((len(rows), len(columns)), dtype=np.float32), np.empty(len(rows), dtype=bool)
-    for part in batches(len(rows), BATCH):
-        some = np.asarray(table.values[rows[part]], dtype=np.float64)[:, columns]
-        mask = np.asarray(table.mask[rows[part]])[:, columns]
-        for k, scale in enumerate(scales):
-            values[part, k] = scale.apply(np.where(mask[:, k], some[:, k], scale.centre))
-        seen[part] = mask.all(axis=1)
-    return rows[seen], values[seen]
 
 
 def _by_label(rows: IntArray, labels: IntArray) -> list[tuple[int, IntArray]]:

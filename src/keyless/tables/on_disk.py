@@ -27,10 +27,14 @@ class NumbersOnDisk:
 
     Args:
         files: Parquet files of the same columns, whose rows follow each other.
+
+    Attributes:
+        source: the folder of the files, where they are there for this alone; None: they are the caller's.
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
         self.files, self.folder, self.workers = tuple(files), scratch_folder(), current_workers()
+        self.source: Any = None
 
     def read(self, rows: int, watch: Watch) -> tuple[Values, Any]:
         """Read all files, and return numbers and mask, mapped into memory; None for a mask that is True everywhere."""

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 from narwhals.exceptions import DuplicateError
 
+from keyless.cluster import scratch_folder
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.column_use import check_marks, encode, look
@@ -104,8 +105,9 @@ def read_table(table: Any, *, name: str, reading: Reading | None = None) -> Tabl
 
     Args:
         table: an array (NaN is missing), a frame (pandas, polars, pyarrow and others that narwhals knows, eager or
-            lazy), a list of dictionaries, a sparse matrix, an AnnData, the path of a CSV, TSV, Parquet or AnnData
-            file, `"file.xlsx::sheet"`, `"file.db::table"`, `"-"` for standard input, or a table that was read before.
+            lazy), a list of dictionaries, a sparse matrix, an AnnData, a frame of Dask (its index is not used), the
+            path of a CSV, TSV, Parquet or AnnData file, or of a folder of Parquet files, `"file.xlsx::sheet"`,
+            `"file.db::table"`, `"-"` for standard input, or a table that was read before.
         name: what to call it.
         reading: how to read it.
 
@@ -133,6 +135,8 @@ def _read(table: Any, name: str, reading: Reading) -> Table:
         table = read_h5ad(place_of(table), reading)
     if isinstance(table, str | Path):
         read = _read_path(table, name, reading)
+    elif _is_dask(table):
+        read = _read_dask(table, name, reading)
     elif is_anndata(table):
         block, matrix, uses = read_anndata(table, name=name, reading=reading)
         missing = reading.unstored == "missing"
@@ -159,6 +163,21 @@ def _read(table: Any, name: str, reading: Reading) -> Table:
     if rows < FEW_ROWS:
         read = replace(read, notes=(*read.notes, f"{rows} rows are too few to tell a link from chance"))
     return read
+
+
+def _is_dask(table: Any) -> bool:
+    return type(table).__module__.startswith("dask.") and hasattr(table, "to_parquet")
+
+
+def _read_dask(table: Any, name: str, reading: Reading) -> Table:
+    """Read a frame of Dask: its partitions become files of a folder, written by whoever computes them."""
+    scratch = scratch_folder()
+    folder = scratch.path / name.replace("/", "-")
+    table.to_parquet(str(folder), write_index=False)
+    read = _read_path(folder, name, reading)
+    if isinstance(read.keeps, NumbersOnDisk):
+        read.keeps.source = scratch
+    return replace(read, source=None)
 
 
 def _framed(table: Any, name: str) -> _Given | None:

@@ -40,7 +40,7 @@ _LONGEST_NUMBER = 400
 def pack_table(table: Table) -> tuple[dict[str, Any], Arrays, Files]:
     """Return a table as a document of plain values, arrays and bytes."""
     arrays: Arrays = {}
-    if not isinstance(table.keeps, NumbersOnDisk):
+    if not isinstance(table.keeps, NumbersOnDisk) or table.keeps.source is not None:
         arrays["values"] = table.block.values
         # One True for all entries need not be written for each of them.
         if any(table.block.mask.strides):
