@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import keyless
+from keyless.cli import main
 from keyless.cluster import OnDisk, current_workers
 from keyless.cluster import workers as workers_room
 from keyless.cluster.workers import LOCAL, connected
@@ -138,29 +140,35 @@ def test_a_frame_of_dask_is_read_partition_by_partition(folders):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small")
-def test_a_lost_scheduler_is_said_and_the_run_goes_on_without(folders, processes, tmp_path):
+def test_a_lost_scheduler_is_said_and_the_run_is_resumed_without(folders, processes, tmp_path, capsys):
+    """The scheduler is killed as soon as the comparison with chance is kept."""
     where, truth = folders
     scheduler, address = processes
+    out, kept = tmp_path / "run", tmp_path / "run.unfinished" / "checkpoint"
+    command = ["link", str(where / "a"), str(where / "b"), "--out", str(out)]
 
-    def kill(stage, *_):
-        if stage == "chance":
-            scheduler.kill()
+    def kill():
+        while not list(kept.glob("landmarks-chance1-*.stage")):
+            time.sleep(0.05)
+        scheduler.kill()
 
-    kept = tmp_path / "kept"
-    with (
-        pytest.raises(InputError, match="must stay reachable; the connection to the scheduler was lost"),
-        connected(address),
-    ):
-        keyless.link(where / "a", where / "b", random_state=0, callback=kill, checkpoint=kept)
+    threading.Thread(target=kill, daemon=True).start()
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--scheduler", address])
+    said = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert f"working on the cluster of {address}; its dashboard is http" in said
+    assert "must stay reachable; the connection to the scheduler was lost" in said
     stages = {path.name.rpartition("-")[0] for path in kept.iterdir()}
-    assert stages == {"landmarks-models", "landmarks-map1", "landmarks-chance1"}
-    told = []
-    found = keyless.link(
-        where / "a", where / "b", random_state=0, checkpoint=kept, callback=lambda stage, *_: told.append(stage)
-    )
-    assert "tables" not in told
-    assert "chance" not in told
-    np.testing.assert_array_equal(found.permutations["b"], truth)
+    assert {"landmarks-models", "landmarks-map1", "landmarks-chance1"} <= stages
+    assert "landmarks" not in stages
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--resume"])
+    assert ended.value.code == 0
+    assert "continuing the unfinished run" in capsys.readouterr().err
+    matches = pd.concat([pq.read_table(out / "matches" / f"part.{k}.parquet").to_pandas() for k in range(3)])
+    np.testing.assert_array_equal(matches["row_id"], truth)
+    assert not kept.exists()
 
 
 @pytest.mark.slow

@@ -103,6 +103,37 @@ def linked(tables, permutations, *, model=None, shared=True, coupling=None):
     return Links(read, found, model, CONVERGED, {"route": "joint"})
 
 
+def test_a_large_frame_is_held_beside_its_numbers_only(monkeypatch, rng):
+    """A frame of 80 MB in double precision: 40 MB of numbers, and no more than a few columns at a time."""
+    frame = pd.DataFrame(rng.normal(size=(200_000, 50))).add_prefix("x")
+    monkeypatch.setattr(memory, "LARGE_CELLS", 10**6)
+    tracemalloc.start()
+    table = read_table(frame, name="lab")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert table.block.values.dtype == np.float32
+    np.testing.assert_array_equal(table.block.values, frame.to_numpy(dtype=np.float32))
+    assert not any(table.block.mask.strides)
+    assert peak < 40e6 + 12 * 200_000 * 8
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_large_frame_is_read_as_a_small_one_is(monkeypatch, rng):
+    frame = pa.table(mixed()).to_pandas().drop(columns="half")
+    frame["word"] = rng.choice(["u", "v", "w", "x"], len(frame))
+    frame.loc[3, "word"] = None
+    exact = frame.assign(time=1.7e9 + rng.random(len(frame)))
+    for given, dtype in ((frame, np.float32), (exact, np.float64)):
+        large = read_table(given, name="lab")
+        with monkeypatch.context() as patch:
+            patch.setattr(memory, "LARGE_CELLS", 10**9)
+            small = read_table(given, name="lab")
+        assert large.block.values.dtype == dtype
+        np.testing.assert_array_equal(large.block.mask, small.block.mask)
+        np.testing.assert_array_equal(large.block.values, small.block.values.astype(dtype))
+        assert (large.uses, large.columns, large.notes) == (small.uses, small.columns, small.notes)
+
+
 # --- reading in batches ----------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from narwhals.exceptions import DuplicateError
 from keyless.cluster import scratch_folder
 from keyless.errors import InputError
 from keyless.problem import Block
-from keyless.tables.column_use import check_marks, encode, look
+from keyless.tables.column_use import Found, check_marks, encode, look
 from keyless.tables.columns import Column, first_signalling
 from keyless.tables.databases import is_sqlite, read_duckdb, read_sqlite
 from keyless.tables.dialect import Dialect
@@ -24,9 +25,10 @@ from keyless.tables.files import STDIN, File, file_name, open_file, read_parquet
 from keyless.tables.frames import as_text, from_records, without_views
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
 from keyless.tables.large import read_folder, read_large
+from keyless.tables.large_frames import numbers_of
 from keyless.tables.long_layout import widened
 from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, read_array, read_h5ad, read_sparse
-from keyless.tables.memory import check_memory, memory_needed
+from keyless.tables.memory import check_memory, is_large, memory_needed
 from keyless.tables.on_disk import NumbersOnDisk
 from keyless.tables.places import place_of
 from keyless.tables.reading_options import ColumnUse, Reading, check_named, shown
@@ -111,9 +113,10 @@ def read_table(table: Any, *, name: str, reading: Reading | None = None) -> Tabl
         name: what to call it.
         reading: how to read it.
 
-    Tables of `memory.LARGE_CELLS` cells and more are held once. A Parquet file of numbers is read in batches (see
-    `large`), and an array is used where it is, in its own precision, also when it is mapped into memory from a file: it
-    must not be changed while the table is in use.
+    Tables of `memory.LARGE_CELLS` cells and more are held once. Beside a frame there are its numbers, in single
+    precision where that is enough. A Parquet file of numbers is read in batches (see `large`), and an array is used
+    where it is, in its own precision, also when it is mapped into memory from a file: it must not be changed while the
+    table is in use.
 
     Example:
         >>> table = read_table([{"sex": s, "age": a} for s, a in zip("FMFFMM", range(6))], name="clinic")
@@ -301,8 +304,13 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
         for label, whole in zip(labels, frame.columns, strict=True)
     ]
     indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
-    # Each column is looked at as a copy: what it works out about its cells is not kept beside that of all others.
-    found = [look(replace(column), reading.wish(name, column.name)) for column in columns]
+    looks = [partial(_look, column, reading.wish(name, column.name)) for column in columns]
+    if is_large(*frame.shape):
+        values, mask, found = numbers_of(looks, len(frame))
+    else:
+        found = [look_at() for look_at in looks]
+        values = np.concatenate([one.values for one in found], axis=1)
+        mask = ~np.isnan(values)
     if given.is_file:
         check_marks(columns, found)
     # The long layout has its rows named already, and its columns are entries, none of them an id.
@@ -313,7 +321,6 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
         row_ids = frame.get_column(frame.columns[id_at]).to_list()
     elif indexed:
         row_ids = given.native.index
-    values = np.concatenate([one.values for one in found], axis=1)
     if not values.shape[1]:
         said = "; ".join(f"{shown(use.name)}: {use.reason}" for use in uses[:5])
         raise InputError(
@@ -327,7 +334,7 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
             f"{given.where}: must have different names; {shown(twice)} is a column and a level of a category. "
             "Rename one."
         )
-    block = Block(values, ~np.isnan(values), name, block_columns, row_ids)
+    block = Block(values, mask, name, block_columns, row_ids)
     return Table(
         block,
         given.native,
@@ -339,6 +346,11 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
         form=given.form,
         dialect=_with_mark(given.dialect, uses, reading),
     )
+
+
+def _look(column: Column, wish: str | None) -> Found:
+    """Look at a column as a copy: what it works out about its cells is not kept beside that of all others."""
+    return look(replace(column), wish)
 
 
 def _with_mark(dialect: Dialect, uses: Sequence[ColumnUse], reading: Reading) -> Dialect:
