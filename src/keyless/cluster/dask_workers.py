@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keyless
-from keyless.errors import InputError
+from keyless.errors import InputError, KeylessError
 
 __all__ = ["DaskWorkers"]
 
@@ -84,7 +84,7 @@ class DaskWorkers:
         try:
             yield
         except KilledWorker as error:
-            raise InputError(
+            raise KeylessError(
                 f"worker {error.last_worker.address}: must survive its work; it was lost, and so were those that the "
                 "same work was given to before. Most often that is for want of memory: start workers with a higher "
                 "--memory-limit, or with fewer threads."
@@ -92,7 +92,7 @@ class DaskWorkers:
         except Exception as error:
             if self.client.status == "running":
                 raise
-            raise InputError(
+            raise KeylessError(
                 f"{self.address}: must stay reachable; the connection to the scheduler was lost. Finished stages are "
                 "kept where --out or checkpoint says: the same command with --resume goes on from there."
             ) from error
