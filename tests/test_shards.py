@@ -7,7 +7,6 @@ import pytest
 
 import keyless
 from keyless.cluster import OnDisk
-from keyless.datasets import make_shuffled_tables
 from keyless.landmarks import near, shards
 from keyless.landmarks.cells import Cells
 from keyless.landmarks.clouds import Cloud
@@ -133,17 +132,37 @@ def test_some_rows_among_some_rows(rng):
     np.testing.assert_allclose(found.best[np.argsort(found.asked)], best, atol=0.02)
 
 
+def shuffled(rng, case, rows=5_200):
+    """Two tables with gaps, or with 70% of the entities in common, and the right row of each."""
+    latents = rng.laplace(size=(2 * rows, 6))
+    own = np.r_[: round(0.7 * rows), rows : rows + rows - round(0.7 * rows)] if case == "strangers" else np.arange(rows)
+    order = rng.permutation(rows)
+    tables = [latents[:rows], latents[own[order]]]
+    tables = [
+        side @ rng.normal(size=(6, width)) + 0.3 * rng.normal(size=(rows, width))
+        for side, width in zip(tables, (20, 16), strict=True)
+    ]
+    if case == "gaps":
+        for table in tables:
+            table[rng.random(table.shape) < 0.15] = np.nan
+    truth = np.full(2 * rows, -1)
+    truth[own[order]] = np.arange(rows)
+    return tables, truth[:rows]
+
+
 @pytest.mark.slow
-def test_shards_and_cells_do_not_change_the_answer(monkeypatch):
-    tables, truth = make_shuffled_tables(5_000, (20, 15), rank=6, noise=0.05, random_state=3)
+@pytest.mark.parametrize("case", ["complete", "strangers", "gaps"])
+def test_shards_and_cells_do_not_change_the_answer(rng, monkeypatch, case):
+    tables, truth = shuffled(rng, case)
     whole = keyless.link(tables, random_state=0)
     monkeypatch.setattr(shards, "SHARD", 1_500)
-    monkeypatch.setattr(near, "CELL", 1_000)
+    monkeypatch.setattr(near, "CELL", 700)
     parts = keyless.link(tables, random_state=0)
     assert whole.evidence.verdict == parts.evidence.verdict == "linked"
+    assert parts.choices["landmarks"]["distances"] < whole.choices["landmarks"]["distances"] / 2
     np.testing.assert_array_equal(parts.permutations["table1"], whole.permutations["table1"])
-    np.testing.assert_array_equal(parts.permutations["table1"], truth["table1"])
-    np.testing.assert_allclose(parts.found["table1"].probability, whole.found["table1"].probability, atol=1e-3)
+    assert (parts.permutations["table1"] == truth).mean() > 0.98
+    np.testing.assert_allclose(parts.found["table1"].probability, whole.found["table1"].probability, atol=0.01)
 
 
 # --- numbers in files -------------------------------------------------------------------------------------------------
