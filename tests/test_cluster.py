@@ -20,7 +20,7 @@ from keyless.cluster import workers as workers_room
 from keyless.cluster.workers import LOCAL, connected
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
-from keyless.landmarks import near, shards
+from keyless.landmarks import assigning, near, shards
 from keyless.tables import memory, read_table
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install keyless[dask]")
@@ -49,10 +49,11 @@ def folders(tmp_path_factory):
 
 @pytest.fixture
 def small(monkeypatch):
-    """Every table is on disk, in four shards and eight cells."""
+    """Every table is on disk, in four shards and eight cells, and its candidates are matched in five parts."""
     monkeypatch.setattr(memory, "LARGE_CELLS", 1)
     monkeypatch.setattr(shards, "SHARD", 1_500)
     monkeypatch.setattr(near, "CELL", 1_000)
+    monkeypatch.setattr(assigning, "PAIRS", 1_000)
 
 
 @pytest.fixture

@@ -4,10 +4,14 @@ import pickle
 
 import numpy as np
 import pytest
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
 
 import keyless
-from keyless.cluster import OnDisk
-from keyless.landmarks import near, shards
+from keyless.assignment import best_matching
+from keyless.cluster import LOCAL, OnDisk
+from keyless.landmarks import assigning, near, shards
+from keyless.landmarks.assigning import match_in_parts
 from keyless.landmarks.cells import Cells
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.metric import Metric
@@ -163,6 +167,32 @@ def test_shards_and_cells_do_not_change_the_answer(rng, monkeypatch, case):
     np.testing.assert_array_equal(parts.permutations["table1"], whole.permutations["table1"])
     assert (parts.permutations["table1"] == truth).mean() > 0.98
     np.testing.assert_allclose(parts.found["table1"].probability, whole.found["table1"].probability, atol=0.01)
+
+
+# --- assignment -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pairs", [40, 400])
+def test_components_matched_by_themselves_gain_as_much_as_all_together(rng, monkeypatch, pairs):
+    """Blocks of 1 to 12 rows, one of 200, rows and columns without any pair, against scipy's dense assignment."""
+    gains = np.zeros((700, 650))
+    row = column = 0
+    for size in [200, *rng.integers(1, 13, 60).tolist()]:
+        block = rng.normal(1.0, 2.0, size=(size, size)) * (rng.random((size, size)) < 0.3)
+        gains[row : row + size, column : column + size] = block
+        row, column = row + size, column + size
+    gains = gains[rng.permutation(700)][:, rng.permutation(650)]
+    monkeypatch.setattr(assigning, "PAIRS", pairs)
+    found = match_in_parts(sparse.csr_array(gains), workers=LOCAL)
+    best = np.maximum(gains, 0.0)
+    expected = best[linear_sum_assignment(best, maximize=True)].sum()
+    matched = np.flatnonzero(found.permutation >= 0)
+    assert len(np.unique(found.permutation[matched])) == len(matched)
+    np.testing.assert_allclose(gains[matched, found.permutation[matched]].sum(), expected)
+    np.testing.assert_allclose(found.gain, expected)
+    assert found.gap < 1e-9
+    whole = best_matching(sparse.csr_array(gains))
+    assert (found.components, found.largest) == (whole.components, whole.largest)
 
 
 # --- numbers in files -------------------------------------------------------------------------------------------------

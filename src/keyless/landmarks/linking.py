@@ -328,13 +328,20 @@ class LargeSearch:
     ) -> tuple[Matched, Tested]:
         """Match all rows of two sides; where the map is convincing, those left over look for each other again."""
         known, permits = self.known(number), self.permits(left, number)
-        match = partial(match_candidates, may_be_alone=self.may_be_alone, permits=permits, known=known)
+        match = partial(
+            match_candidates,
+            may_be_alone=self.may_be_alone,
+            permits=permits,
+            known=known,
+            remaining=self.remaining,
+            workers=self.workers,
+        )
         found = self.stage(
             f"candidates{number}-{len(left.tables)}",
             lambda: self.candidates(left, right, clouds, parts=self.parts(number), further=True),
         )
         self.report("candidates", number, len(self.tables) - 1, found.ratios.nnz / max(len(left), 1))
-        matched = match(found, max_time=self.remaining())
+        matched = match(found)
         for _ in range(_LEFTOVER_ROUNDS if way.found else 0):
             rows = np.flatnonzero(matched.permutation < 0)
             columns = np.setdiff1d(np.arange(len(right)), matched.permutation)
@@ -345,7 +352,7 @@ class LargeSearch:
             ):
                 break
             found = found + self.candidates(left, right, clouds, parts=self.parts(number, rows, columns), every=True)
-            matched = match(found, max_time=self.remaining())
+            matched = match(found)
             # Where everybody has a partner the search goes on until they are found, or no more are.
             if matched.may_be_alone or np.count_nonzero(matched.permutation < 0) == len(rows):
                 break

@@ -10,8 +10,8 @@ import numpy as np
 from scipy import sparse
 
 from keyless.arrays import batches
-from keyless.assignment import best_matching
-from keyless.cluster import LOCAL
+from keyless.cluster import LOCAL, Workers
+from keyless.landmarks.assigning import match_in_parts
 from keyless.landmarks.clouds import Cloud, Side
 from keyless.landmarks.near import HOPELESS, find_near
 from keyless.likelihood.pairs import exact_log_ratio, marginals
@@ -37,9 +37,6 @@ _PAIR, _WORST = 1e4, 1e3
 """Where every row has a partner, what a pair is worth, and how far behind the best of its row it counts at most."""
 
 _SURE = 0.99
-
-_STEPS, _STEPS_PER_ROW = 500_000, 10
-"""What the exact assignment may take: far more than rows that can be told apart need, and bounded where many cannot."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +168,8 @@ def match_candidates(
     may_be_alone: bool | None,
     permits: Permits | None = None,
     known: IntArray | None = None,
-    max_time: float | None = None,
+    remaining: Callable[[], float | None] = lambda: None,
+    workers: Workers = LOCAL,
 ) -> Matched:
     """Return probabilities and the best assignment of candidate pairs.
 
@@ -180,7 +178,9 @@ def match_candidates(
         may_be_alone: whether rows may have no partner; None: decided from the data, as for small tables.
         permits: tells which pairs may be; None: all.
         known: k × 2 rows that are sure to be partners.
-        max_time: seconds for the assignment; after them the best so far counts, and its gap says how good it is.
+        remaining: tells the seconds left for the assignment; after them the best so far counts, and its gap says how
+            good it is.
+        workers: who works.
     """
     ratios = limited(candidates.ratios, permits, known)
     smaller = min(ratios.shape)
@@ -198,8 +198,7 @@ def match_candidates(
         line = pair_places(ratios)[int(ratios.shape[0] > ratios.shape[1])]
         best = largest(line, ratios.data, smaller)
         gains.data = _PAIR + np.maximum(ratios.data - best[line], -_WORST)
-    steps = _STEPS + _STEPS_PER_ROW * ratios.shape[0]
-    found = best_matching(gains, max_time=max_time, max_steps=steps)
+    found = match_in_parts(gains, workers=workers, remaining=remaining)
     permutation = np.asarray(found.permutation, dtype=np.int64)
     own = _own_ratios(ratios, permutation)
     other = best_other(ratios, permutation)
