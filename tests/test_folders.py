@@ -158,9 +158,10 @@ def test_a_folder_that_has_changed_is_refused(rng, write):
         read.column("x")
 
 
-@pytest.mark.usefixtures("large")
-def test_results_are_parquet_partitioned_as_the_reference(rng, write, tmp_path):
-    """Column by column on disk, against the same result made whole in memory."""
+@pytest.mark.parametrize("cells", [1, 10**9])
+def test_results_are_parquet_partitioned_as_the_reference(rng, write, tmp_path, monkeypatch, cells):
+    """Column by column on disk, against the same result made whole in memory; of a large folder and of a small one."""
+    monkeypatch.setattr(memory, "LARGE_CELLS", cells)
     one, other = frame(rng).drop(columns="same"), frame(rng, rows=80).drop(columns="same").add_prefix("b")
     rows = np.r_[rng.permutation(80)[:70], np.full(20, -1)]
     links = made_up(write(one, "a"), write(other, "b", parts=2), rows)
@@ -200,7 +201,9 @@ def test_results_are_parquet_partitioned_as_the_reference(rng, write, tmp_path):
     for before, after in zip(links.tables, again.tables, strict=True):
         np.testing.assert_array_equal(after.block.values, before.block.values)
         np.testing.assert_array_equal(after.block.mask, before.block.mask)
-        assert OnDisk.behind(after.block.values) is not None
+        assert (OnDisk.behind(after.block.values) is not None) is (cells == 1)
+    if cells > 1:
+        return
     os.utime(tmp_path / "a" / "0.parquet", ns=(1, 2**60))
     with pytest.raises(InputError, match="a: must be as it was when it was read"):
         runs.read_run(out)

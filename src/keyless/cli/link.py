@@ -80,8 +80,8 @@ def link(
         report: Also write the report to this HTML file.
         json: Print the verdict as JSON; without `--out` also the matches.
         out_format: Format of the tables that are written. `same` has the separator, decimal mark and encoding of the
-            table given, .xlsx for a spreadsheet, and Parquet for tables of 20 million cells and more; `csv` and `tsv`
-            have decimal points and UTF-8.
+            table given, .xlsx for a spreadsheet, and Parquet for folders and for tables of 20 million cells and more;
+            `csv` and `tsv` have decimal points and UTF-8.
         raw_cells: Write text unchanged. Without this option, text that a spreadsheet would run as a formula gets a `'`
             in front.
         resume: Continue a killed run from its last finished stage.

@@ -21,13 +21,15 @@ import pyarrow.parquet as pq
 
 from keyless.answers.joining import joined_plan
 from keyless.arrays import batches
+from keyless.errors import InputError
 from keyless.links import Links
 from keyless.runs.cells import file_names
 from keyless.tables import Table
 from keyless.tables.frames import as_text
+from keyless.tables.large_file import parquet_files
 from keyless.tables.memory import is_large
 
-__all__ = ["is_large_run", "parquet_column", "write_columns"]
+__all__ = ["is_for_parquet", "parquet_column", "write_columns"]
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -35,9 +37,9 @@ _ROWS = 2**18
 """Rows of a group in the files that are written."""
 
 
-def is_large_run(links: Links) -> bool:
-    """Tell whether a result is so large that it is written as Parquet unless another format is asked for."""
-    return any(is_large(*table.block.shape) for table in links.tables)
+def is_for_parquet(links: Links) -> bool:
+    """Tell whether a result is written as Parquet unless another format is asked for: a large one, or of a folder."""
+    return any(is_large(*table.block.shape) for table in links.tables) or _folder_of(links.tables[0]) is not None
 
 
 def write_columns(links: Links, folder: Path, *, joining: Mapping[str, Any]) -> dict[str, str]:
@@ -70,13 +72,20 @@ def write_columns(links: Links, folder: Path, *, joining: Mapping[str, Any]) -> 
     return written
 
 
+def _folder_of(reference: Table) -> Path | None:
+    """Return the folder of Parquet files that a table was read from, if it was."""
+    place = reference.source if reference.large_file is None else reference.large_file.path
+    return Path(place) if place is not None and Path(place).is_dir() else None
+
+
 def _edges(reference: Table) -> list[int]:
     """Return where the files of the reference begin, and the number of rows."""
-    file = reference.large_file
-    if file is None or not Path(file.path).is_dir():
-        return [0, reference.block.shape[0]]
-    file.check()
-    return [0, *np.cumsum([pq.read_metadata(str(path)).num_rows for path in file.files]).tolist()]
+    rows, folder = reference.block.shape[0], _folder_of(reference)
+    files = () if folder is None else parquet_files(folder)
+    edges = [0, *np.cumsum([pq.read_metadata(str(path)).num_rows for path in files]).tolist()]
+    if files and edges[-1] != rows:
+        raise InputError(f"{folder}: must hold {rows} rows, as when it was read; found {edges[-1]}. Link it again.")
+    return edges if files else [0, rows]
 
 
 def _repeated(edges: Sequence[int], times: int) -> list[list[tuple[int, int]]]:

@@ -22,7 +22,7 @@ from keyless.answers.joining import reference_rows
 from keyless.audit import Audit
 from keyless.links import Links, load
 from keyless.runs.cells import file_names
-from keyless.runs.columns import is_large_run, parquet_column, write_columns
+from keyless.runs.columns import is_for_parquet, parquet_column, write_columns
 from keyless.runs.configuration import Fingerprint
 from keyless.runs.dialect import OutFormat, dialect_of, ending, text_of, typed, write_table
 from keyless.runs.folder import FORMAT, RECORD, VERSION, files_in, read_record, replace_folder, write_file
@@ -81,8 +81,8 @@ def write_run(
     `completed/<table>.filled.csv` with 1 where an entry was filled, `report.html`, `run.json`, `config.toml` and
     `links.keyless`, from which all the others can be made again. Tables made of text files have their separator,
     decimal mark and encoding (matches and joined those of the reference), tables made of spreadsheets are .xlsx files.
-    Results of large tables (`memory.LARGE_CELLS`) are Parquet files alone, and those of a folder of Parquet files are
-    folders with a file for each of its files: see `columns`.
+    Results of large tables (`memory.LARGE_CELLS`) are Parquet files alone, and those with a folder of Parquet files as
+    reference are folders with a file for each of its files: see `columns`.
 
     Args:
         links: the result.
@@ -96,7 +96,7 @@ def write_run(
         raw_cells: write text as it is, also where a spreadsheet would run it as a formula; otherwise it gets a `'`.
         joining: options of `Links.joined` for the joined table.
     """
-    in_parquet = out_format == "parquet" or (out_format == "same" and is_large_run(links))
+    in_parquet = out_format == "parquet" or (out_format == "same" and is_for_parquet(links))
 
     def fill(fresh: Path) -> None:
         formats: dict[str, dict[str, str]] = {}
