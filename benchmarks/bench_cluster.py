@@ -98,6 +98,11 @@ def linked(folder: Path, *, workers: int = 0) -> dict[str, Any]:
         now = time.perf_counter()
         stages[stage] = stages.get(stage, 0.0) + now - last
         last = now
+        print(
+            f"{stage}: {stages[stage]:.0f} s, {time.process_time() - busy:.0f} s of processor",
+            file=sys.stderr,
+            flush=True,
+        )
 
     memory = _Memory()
     moved: dict[str, Any] = {}

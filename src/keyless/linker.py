@@ -47,8 +47,9 @@ def link(
 
     Args:
         tables: two or more tables about the same things, by name (`{"clinic": a, "lab": b}`), in a list or one after
-            the other (`link(a, b)`): arrays (NaN is missing), frames (pandas, polars, pyarrow), sparse matrices, lists
-            of dicts, AnnData, or paths of files.
+            the other (`link(a, b)`): arrays (NaN is missing), frames (pandas, polars, pyarrow, Dask), sparse matrices,
+            lists of dicts, AnnData, or paths of files and of folders of Parquet files. Where a Dask client is open its
+            cluster works on large folders.
         others: the second table and so on, where they are given one after the other.
         reference: name of the table whose row order the answer is given in; the first unless given.
         reading: how tables are read: missing markers, id column, columns to drop, ….
