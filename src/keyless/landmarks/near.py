@@ -1,8 +1,9 @@
 """For rows of one cloud the likeliest rows of another, cell by cell of the space where distance is likelihood.
 
 Every point is in one cell, and every row looks first into the cell it is in itself. Who has not surely found its
-partner there looks into the other cells that may hold a likelier one: those near whose border it is. Up to `cells.CELL`
-points there is one cell. Cells are made of pieces of the clouds' shards, so that nobody holds all rows.
+partner there looks behind the nearest border, and who has not found it there either looks into all other cells that may
+hold somebody who matters. Up to `cells.CELL` points there is one cell. Cells are made of pieces of the clouds' shards,
+so that nobody holds all rows.
 """
 
 from __future__ import annotations
@@ -137,15 +138,26 @@ def find_near(
         found.append(workers.start(_search, one, other, cell, how))
         del one, other
     again: list[Any] = []
-    if len(cells) > 1:
-        counts = np.array(workers.fetch([workers.start(_counts, each, len(cells)) for each in found]))
-        for cell in cells:
-            one = [workers.start(_going_to, found[home], cell) for home in np.flatnonzero(counts[:, cell]).tolist()]
-            if one:
-                other = _pieces(right, points, how, cell, asking=False)
-                again.append(workers.start(_search_again, one, other, how))
-                del one, other
-    return _merged(workers.fetch([workers.start(_bare, each) for each in found]), workers.fetch(again), len(left))
+    looking = found if len(cells) > 1 else []
+    for last in (False, True) if looking else ():
+        counts = np.array(workers.fetch([workers.start(_counts, each, len(cells)) for each in looking]))
+        seen: dict[int, Any] = {}
+        for cell in np.flatnonzero(counts.any(axis=0)).tolist():
+            one = [workers.start(_going_to, looking[home], cell) for home in np.flatnonzero(counts[:, cell]).tolist()]
+            other = _pieces(right, points, how, cell, asking=False)
+            seen[cell] = workers.start(_search_again, one, other, how)
+            del one, other
+        again += seen.values()
+        if not last:
+            # Most have found their partner behind the nearest border; the others look into all cells that may matter.
+            best = {cell: workers.start(_best_of, near) for cell, near in seen.items()}
+            looking = [
+                workers.start(_still_looking, each, [best[cell] for cell in np.flatnonzero(row).tolist()], how)
+                for each, row in zip(looking, counts, strict=True)
+            ]
+    cut = sum(workers.fetch([workers.start(_cut, each) for each in looking]))
+    near = _merged(workers.fetch([workers.start(_bare, each) for each in found]), workers.fetch(again), len(left))
+    return replace(near, recall=min(near.recall, 1 - cut / max(len(near.asked), 1)))
 
 
 def _cells(points: Sharded, chosen: IntArray | None, metric: Metric, total: int, seed: int) -> Cells:
@@ -199,42 +211,88 @@ def _piece(
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """What the rows of one cell found in it, and which of them look into which other cells."""
+    """What the rows of one cell found, and which of them look into which other cells next.
+
+    Attributes:
+        near: what they found in the cell itself.
+        home: the cell.
+        restless: those that have not surely found their partner, and may find one elsewhere.
+        visited: of each of these, another cell that it has looked into, or looks into next.
+        going: who looks into which cell next, as places among the restless.
+        cut: how many of them would have to look into more cells than they may.
+    """
 
     near: Near
-    going: dict[int, _Piece]
+    home: int
+    restless: _Piece
+    visited: IntArray
+    going: dict[int, IntArray]
+    cut: int = 0
 
 
 def _search(asking: list[_Piece], points: list[_Piece], cell: int, how: _How) -> _Found:
-    """Let the rows of a cell look into it."""
+    """Let the rows of a cell look into it; those that are not sure look next into the nearest other that may matter."""
     queries, others = _Piece.joined(asking), _Piece.joined(points)
     near = _in_cell(queries, others, how)
-    if len(how.cells) == 1 or not len(queries.numbers):
-        return _Found(near, {})
     best = near.best.astype(np.float64)
-    sure = np.zeros(len(best), dtype=bool)
-    if how.exact:
-        sure = best >= np.log(max(how.total, 1)) + _BEYOND_CHANCE
+    restless = _Piece(queries.numbers, queries.vectors, queries.offsets, best)
+    visited = np.full(len(best), -1)
+    if len(how.cells) > 1:
+        for rows, distance in _elsewhere(restless, np.flatnonzero(~_sure(best, how)), cell, visited, how):
+            visited[rows] = np.where(np.isinf(distance).all(axis=1), -1, distance.argmin(axis=1))
+    there = np.flatnonzero(visited >= 0)
+    visited = visited[there]
+    going = {other: np.flatnonzero(visited == other) for other in np.unique(visited).tolist()}
+    return _Found(near, cell, restless[there], visited, going)
+
+
+def _still_looking(found: _Found, seen: list[tuple[IntArray, FloatArray]], how: _How) -> _Found:
+    """Return who still looks, and into which cells, after what was seen behind the nearest border.
+
+    Args:
+        found: of a cell.
+        seen: rows that looked into other cells, and the best that they saw there.
+        how: the same for all.
+    """
+    pieces, best = found.restless, found.restless.best.copy()
+    order = np.argsort(pieces.numbers)
+    for rows, ratio in seen:
+        place = np.minimum(np.searchsorted(pieces.numbers[order], rows), max(len(order) - 1, 0))
+        own = pieces.numbers[order[place]] == rows if len(order) else np.zeros(len(rows), dtype=bool)
+        np.maximum.at(best, order[place[own]], ratio[own])
+    restless = replace(pieces, best=best)
     going: dict[int, list[IntArray]] = {}
     cut = 0
-    # A partner that matters is at least so likely, and so at most so far away.
-    reach = 2 * (queries.offsets - np.maximum(best - _CLOSE, how.lowest))
-    restless = np.flatnonzero(~sure)
-    for part in batches(len(restless), 8_192):
-        some = restless[part]
-        distance = how.cells.distances(queries.vectors[some])
-        distance[:, cell] = np.inf
-        into = distance < reach[some, None]
-        many = into.sum(axis=1) >= _MOST_CELLS
+    for rows, distance in _elsewhere(restless, np.flatnonzero(~_sure(best, how)), found.home, found.visited, how):
+        into = np.isfinite(distance)
+        many = into.sum(axis=1) > _MOST_CELLS - 2
         if many.any():
-            limit = np.partition(distance[many], _MOST_CELLS - 2, axis=1)[:, _MOST_CELLS - 2]
+            limit = np.partition(distance[many], _MOST_CELLS - 3, axis=1)[:, _MOST_CELLS - 3]
             cut += int(many.sum())
             into[many] &= distance[many] <= limit[:, None]
         for other in np.flatnonzero(into.any(axis=0)).tolist():
-            going.setdefault(other, []).append(some[into[:, other]])
-    asked = _Piece(queries.numbers, queries.vectors, queries.offsets, best)
-    recall = min(near.recall, 1 - cut / len(best))
-    return _Found(replace(near, recall=recall), {other: asked[np.concatenate(rows)] for other, rows in going.items()})
+            going.setdefault(other, []).append(rows[into[:, other]])
+    chosen = {other: np.concatenate(rows) for other, rows in going.items()}
+    return replace(found, restless=restless, going=chosen, cut=cut)
+
+
+def _sure(best: FloatArray, how: _How) -> Any:
+    """Tell who has found a partner that is beyond all chance."""
+    return (best >= np.log(max(how.total, 1)) + _BEYOND_CHANCE) & how.exact
+
+
+def _elsewhere(queries: _Piece, rows: IntArray, home: int, visited: IntArray, how: _How) -> Any:
+    """Yield some of the rows and how far they are from cells that may hold somebody who matters, ∞ for the others."""
+    # Who matters is at least so likely, and so at most so far away.
+    reach = 2 * (queries.offsets - np.maximum(queries.best - _CLOSE, how.lowest))
+    for part in batches(len(rows), 8_192):
+        some = rows[part]
+        distance = how.cells.distances(queries.vectors[some])
+        distance[:, home] = np.inf
+        been = np.flatnonzero(visited[some] >= 0)
+        distance[been, visited[some][been]] = np.inf
+        distance[distance >= reach[some, None]] = np.inf
+        yield some, distance
 
 
 def _search_again(asking: list[_Piece], points: list[_Piece], how: _How) -> Near:
@@ -244,11 +302,19 @@ def _search_again(asking: list[_Piece], points: list[_Piece], how: _How) -> Near
 
 
 def _counts(found: _Found, cells: int) -> list[int]:
-    return [len(found.going[cell].numbers) if cell in found.going else 0 for cell in range(cells)]
+    return [len(found.going.get(cell, ())) for cell in range(cells)]
 
 
 def _going_to(found: _Found, cell: int) -> _Piece:
-    return found.going[cell]
+    return found.restless[found.going[cell]]
+
+
+def _best_of(near: Near) -> tuple[IntArray, FloatArray]:
+    return near.asked, near.best
+
+
+def _cut(found: _Found) -> int:
+    return found.cut
 
 
 def _bare(found: _Found) -> Near:
