@@ -186,13 +186,15 @@ def run_link(
         checkpoint: folder in which the engine keeps finished stages.
         check: called with the tables before they are linked, to refuse them.
     """
-    from keyless.cluster import connected
+    from keyless.cluster import OnDisk, connected
     from keyless.linker import link as linked
 
     with connected(linking.scheduler) as workers:
         if workers.about:
             say("working on the cluster of {scheduler}; its dashboard is {dashboard}".format(**workers.about))
         read = open_tables(tables, reading, reference=linking.reference)
+        if workers.about and any(OnDisk.behind(table.block.values) is None for table in read):
+            say("the cluster has nothing to do: it links large folders of Parquet files only (docs/cluster.md).")
         if check is not None:
             check(read)
         options = linking_options(linking, read)
