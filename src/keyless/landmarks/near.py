@@ -348,7 +348,9 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
     count = min(_CANDIDATES if how.exact else _ROUGH_CANDIDATES, len(points))
     # Of n wrong partners one is likelier than log n + t nats in one case of exp(t).
     enough = 2 * (offsets - np.log(max(how.total, 1)) - _BEYOND_CHANCE) if how.exact else None
-    found = nearest(points, queries, count, enough=enough, seed=how.seed)
+    # Who is less likely than a stranger is nobody's partner; where everybody is wanted, the nearest always matters.
+    limit = 2 * offsets if how.exact and how.lowest > -np.inf else None
+    found = nearest(points, queries, count, enough=enough, limit=limit, seed=how.seed)
     ratios = _ratios(points, queries, offsets, found.points)
     runner_up = np.partition(ratios, -2, axis=1)[:, -2] if count > 1 else np.full(len(queries), -np.inf)
     evaluations, recall = found.evaluations, found.recall

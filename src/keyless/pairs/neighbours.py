@@ -45,7 +45,7 @@ class Nearest:
     Attributes:
         points: queries × count, −1 where there are not that many.
         evaluations: distances that were looked at.
-        recall: share of sampled queries whose true nearest point was found.
+        recall: share of sampled queries whose true nearest point was found, or is too far away to matter.
     """
 
     points: IntArray
@@ -54,7 +54,13 @@ class Nearest:
 
 
 def nearest(
-    points: FloatArray, queries: FloatArray, count: int, *, enough: Any | None = None, seed: int = 0
+    points: FloatArray,
+    queries: FloatArray,
+    count: int,
+    *,
+    enough: Any | None = None,
+    limit: Any | None = None,
+    seed: int = 0,
 ) -> Nearest:
     """Return the `count` points at the least Euclidean distance from each query.
 
@@ -63,6 +69,7 @@ def nearest(
         queries: queries × dimensions.
         count: how many.
         enough: squared distance of each query's nearest point that ends the search for a nearer one; None: no such.
+        limit: squared distance from each query beyond which it does not matter who is nearest; None: it always does.
         seed: of the cells and of the sample on which the search is checked.
 
     Example:
@@ -73,7 +80,9 @@ def nearest(
     pairs = len(points) * len(queries)
     if _faiss() is None or pairs <= _ALL_PAIRS or len(points) < 10_000:
         return Nearest(_all_pairs(points, queries, count), pairs)
-    return _by_cells(points, queries, count, np.full(len(queries), -1.0) if enough is None else enough, seed)
+    enough = np.full(len(queries), -1.0) if enough is None else enough
+    limit = np.full(len(queries), np.inf) if limit is None else limit
+    return _by_cells(points, queries, count, enough=enough, limit=limit, seed=seed)
 
 
 @cache
@@ -115,7 +124,7 @@ def _distances(points: FloatArray, queries: FloatArray, chosen: IntArray) -> Any
     return np.where(chosen < 0, np.inf, np.square(difference).sum(axis=1))
 
 
-def _by_cells(points: FloatArray, queries: FloatArray, count: int, enough: Any, seed: int) -> Nearest:
+def _by_cells(points: FloatArray, queries: FloatArray, count: int, *, enough: Any, limit: Any, seed: int) -> Nearest:
     faiss = _faiss()
     # Sorting n points into c cells and looking into p of them for q queries costs n·c + q·c + q·p·n/c.
     cells = np.sqrt(len(queries) * 16.0 * len(points) / (len(points) + len(queries)))
@@ -130,7 +139,9 @@ def _by_cells(points: FloatArray, queries: FloatArray, count: int, enough: Any, 
         index.add(points[part])
     tried = rng.choice(len(queries), min(_TRIED, len(queries)), replace=False)
     truth = _all_pairs(points, queries[tried], 1)[:, 0]
-    stages, recall, settles = _stages(index, points, queries[tried], truth, enough[tried])
+    least = _distances(points, queries[tried], truth)
+    least[least > limit[tried]] = np.inf
+    stages, recall, settles = _stages(index, points, queries[tried], least, enough[tried])
     faiss.cvar.indexIVF_stats.reset()
     found = np.empty((len(queries), count), dtype=np.int64)
     for part in batches(len(queries), 16 * _SHARD):
@@ -142,13 +153,19 @@ def _by_cells(points: FloatArray, queries: FloatArray, count: int, enough: Any, 
 
 
 def _stages(
-    index: Any, points: FloatArray, queries: FloatArray, truth: IntArray, enough: Any
+    index: Any, points: FloatArray, queries: FloatArray, least: Any, enough: Any
 ) -> tuple[list[int], float, bool]:
     """Return how many cells to look into, stage after stage, the recall that was seen, and whether to trust `enough`.
 
     It is not to be trusted where points come in near twins: then a point near enough may not be the nearest.
+
+    Args:
+        index: the points in their cells.
+        points: the points.
+        queries: a sample of the queries.
+        least: squared distance of each from its nearest point, ∞ where any point will do.
+        enough: as of `nearest`.
     """
-    least = _distances(points, queries, truth)
     found = np.full(len(queries), np.inf)
     stages: list[int] = []
     recall, settles = 0.0, True
