@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 import keyless
 from bench_scale import NOISE, RANK, SEED, loadings
 from common import report_sections
+from keyless.landmarks import near, shards
 
 QUESTION = "A cluster, and one machine out of core"
 PART = 250_000
@@ -87,8 +88,16 @@ class _Memory:
         return self.most
 
 
-def linked(folder: Path, *, workers: int = 0) -> dict[str, Any]:
-    """Link two folders, with a cluster of so many workers or without, and compare with the truth."""
+def linked(folder: Path, *, workers: int = 0, shard: int | None = None) -> dict[str, Any]:
+    """Link two folders, with a cluster of so many workers or without, and compare with the truth.
+
+    Args:
+        folder: holds both.
+        workers: how many.
+        shard: rows of shards and cells; None: as always. Of fewer rows there is more to do beside the search itself.
+    """
+    if shard is not None:
+        shards.SHARD = near.CELL = shard
     stages: dict[str, float] = {}
     began, busy = time.perf_counter(), time.process_time()
     last = began
@@ -132,6 +141,7 @@ def linked(folder: Path, *, workers: int = 0) -> dict[str, Any]:
     return {
         "rows": rows,
         "workers": workers or "none",
+        "rows of a shard": shards.SHARD,
         "seconds": round(seconds, 1),
         "processor seconds of this process": round(time.process_time() - busy, 1),
         "GB held by this process": round(memory.end(), 2),
@@ -154,25 +164,26 @@ def alone(folder: Path, **options: Any) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def measured(sizes: tuple[int, ...], workers: tuple[int, ...]) -> list[dict[str, Any]]:
+def measured(sizes: tuple[int, ...], workers: tuple[int, ...], **options: Any) -> list[dict[str, Any]]:
     """Link tables of several sizes, with clusters of several sizes."""
     rows = []
     for size in sizes:
         with tempfile.TemporaryDirectory(dir=os.environ.get("KEYLESS_SCRATCH")) as folder:
             subprocess.run([sys.executable, __file__, "--write", folder, "--rows", str(size)], check=True)
-            rows += [alone(Path(folder), workers=count) for count in workers]
+            rows += [alone(Path(folder), workers=count, **options) for count in workers]
     return rows
 
 
 CASES = {
-    "growth": ("Growth, and two workers against none", lambda: measured((300_000, 1_000_000, 3_000_000), (0, 2))),
+    "growth": ("Growth on one machine", lambda: measured((300_000, 1_000_000, 3_000_000), (0,))),
+    "overhead": ("Two workers against none", lambda: measured((1_000_000,), (0, 2), shard=2**17)),
     "thirty-million": ("Thirty million rows on one machine", lambda: measured((30_000_000,), (0,))),
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=["growth"])
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=["growth", "overhead"])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--write", type=Path)
     parser.add_argument("--rows", type=int)

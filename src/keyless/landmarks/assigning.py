@@ -16,7 +16,7 @@ __all__ = ["match_in_parts"]
 
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-PAIRS = 2**19
+PAIRS = 2**18
 """Candidate pairs that one worker matches at a time, at least, and all of a component together."""
 
 _STEPS, _STEPS_PER_ROW = 500_000, 10
