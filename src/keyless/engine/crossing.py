@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from keyless.engine.columns import FEW_ROWS, ColumnModel
 from keyless.engine.forms import ROWS_PER_FACTOR, Form
-from keyless.engine.refine import Refinement
+from keyless.engine.refine import Matching, Refinement
 from keyless.engine.search import Search
+from keyless.engine.side import Side
 from keyless.model.factors import Factors, whitened
 from keyless.pairs.limits import Limits
 from keyless.progress import Callback, Deadline, is_late
@@ -33,6 +35,9 @@ _MOST_PAIRS = 500
 
 _FEWEST_PAIRS = 120
 """Matched pairs below which halves are too small to be linked; the factors of one table are shuffled instead."""
+
+_FEWEST_BY_COLUMNS = 40
+"""The same where a model of all columns matches rows: halves of 20 rows are enough for it."""
 
 FAR_ABOVE = 1.0
 """Nats above chance from which a link need not be found again: strangers were seen to reach 0.4."""
@@ -91,6 +96,7 @@ def crossings(
     form: Form,
     permutation: IntArray,
     *,
+    sides: tuple[Side, Side] | None = None,
     limits: Limits,
     comparisons: int,
     seed: int,
@@ -103,6 +109,7 @@ def crossings(
     Args:
         form: factors of both tables and their matching.
         permutation: the right row of each left row, −1 for none.
+        sides: both tables; None where rows are many.
         limits: which pairs may be matched.
         comparisons: how many comparisons are made at the most; fewer where the first is clear.
         seed: of the splits.
@@ -113,8 +120,13 @@ def crossings(
     found: list[Crossing] = []
     rng = np.random.default_rng([seed, 5])
     matched = np.flatnonzero(permutation >= 0)
-    few = len(matched) < _FEWEST_PAIRS or limits.groups is not None
-    compared = _shuffled(form, limits, rng) if few else _halved(form, permutation, rng, starts)
+    few = form.by_columns and _FEWEST_BY_COLUMNS <= len(matched) <= FEW_ROWS
+    if sides is not None and few and limits.groups is None:
+        compared = _halved_columns(sides, permutation, rng)
+    elif len(matched) < _FEWEST_PAIRS or limits.groups is not None:
+        compared = _shuffled(form, limits, rng)
+    else:
+        compared = _halved(form, permutation, rng, starts)
     for _ in range(comparisons):
         if is_late(deadline):
             break
@@ -148,6 +160,34 @@ def _halved(
             fresh = _searched(left, right, begun[0])
             found = replace(found, again=float(np.mean(fresh.ratios.argmax(axis=1) == place)))
         yield found
+
+
+def _halved_columns(sides: tuple[Side, Side], permutation: IntArray, rng: np.random.Generator) -> Iterator[Crossing]:
+    """Yield the same comparisons by models of all columns, which tell rows apart in smaller halves."""
+    rows = np.flatnonzero(permutation >= 0)
+    while True:
+        chosen = rng.permutation(rows)
+        half = len(chosen) // 2
+        left, own = sides[0].some(np.sort(chosen[:half]))
+        (right, partners), (crossed, _) = (
+            sides[1].some(np.sort(permutation[part])) for part in (own, chosen[half : 2 * half])
+        )
+        place = np.argsort(partners)[np.searchsorted(np.sort(partners), permutation[own])]
+        pairs = np.zeros((half, half))
+        pairs[np.arange(half), place] = 1.0
+        model = ColumnModel(left, right, limits=Limits((half, half)))
+        stranger = ColumnModel(left, crossed, limits=Limits((half, half)))
+        found = Crossing(_nats_per_row(model.run(pairs)), _nats_per_row(stranger.found()[0]))
+        if not found.decided:
+            fresh = model.found()[0]
+            again = 0.0 if fresh is None else float(np.mean(fresh.ratios.argmax(axis=1) == place))
+            found = replace(found, again=again)
+        yield found
+
+
+def _nats_per_row(matching: Matching | None) -> float:
+    """Return how well partners stand out, rows without partner counted with nothing."""
+    return 0.0 if matching is None else matching.identification * matching.common / min(matching.ratios.shape)
 
 
 def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[Crossing]:

@@ -54,12 +54,14 @@ class Form:
         left: factors of the left table.
         right: factors of the right table.
         matching: the map and the matched rows.
+        by_columns: whether rows were matched by a model of all columns of both tables instead of factors.
     """
 
     scales: ScaleName
     left: Factors
     right: Factors
     matching: Matching
+    by_columns: bool = False
 
 
 def best_form(left: Side, right: Side, found: Form, *, limits: Limits, deadline: Deadline | None = None) -> Form:

@@ -13,7 +13,7 @@ from keyless.maps.canonical import CanonicalModel, Coupled, CrossFit, cross_fit,
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, scaled
 
-__all__ = ["Matching", "Refinement", "identification"]
+__all__ = ["CLEARLY_MORE", "Matching", "Refinement", "identification"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -27,7 +27,7 @@ _SETTLED = 0.01
 _PATIENCE = 4
 """Rounds without an improvement after which nothing more is expected."""
 
-_CLEARLY_MORE = 1.1
+CLEARLY_MORE = 1.1
 """Times the information of all pairs from which fewer pairs are preferred to more."""
 
 _SURE = 0.5
@@ -84,7 +84,7 @@ class Matching:
         return self.strength > other.strength
 
     def _dominates(self, other: Matching) -> bool:
-        more = self.information * self.common > _CLEARLY_MORE * other.information * other.common
+        more = self.information * self.common > CLEARLY_MORE * other.information * other.common
         return more and self.identification >= other.identification
 
     def surest(self, share: float) -> Any:

@@ -24,7 +24,7 @@ from keyless.pairs.limits import Limits
 from keyless.parallel import in_turn, workers
 from keyless.progress import Callback, Deadline, is_late
 
-__all__ = ["Search", "Start", "outermost"]
+__all__ = ["STANDS_OUT", "Search", "Start", "outermost"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -59,7 +59,7 @@ _ROUNDS = 25
 _FIRST_ROUNDS = 8
 """Rounds of refining by which candidates are compared."""
 
-_STANDS_OUT = 0.85
+STANDS_OUT = 0.85
 """Part of log(rows) nats by which partners stand out in a link that ends the search at once.
 
 Wrong links reach 0.6 to 0.75 of it on real tables of 100 to 1,000 rows."""
@@ -148,7 +148,7 @@ class Search:
         best = self._best() if self.reached else None
         if best is None or best.refined is None:
             return False
-        stands_out = best.refined.identification >= _STANDS_OUT * np.log(max(self.limits.shape))
+        stands_out = best.refined.identification >= STANDS_OUT * np.log(max(self.limits.shape))
         return bool(stands_out) or best.members >= _AGREEING
 
     @property

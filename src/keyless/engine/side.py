@@ -70,6 +70,13 @@ class Side:
         """How many rows the table has."""
         return len(self.values)
 
+    def some(self, rows: IntArray) -> tuple[Side, IntArray]:
+        """Return some rows as a table of their own, and which of them stands at each place of its order."""
+        side = Side(
+            self.values[rows], self.mask[rows], scales=self.scales, max_rank=self.max_rank, leading=self.leading
+        )
+        return side, rows[side.order]
+
     def scores(self) -> tuple[FloatArray, BoolArray]:
         """Return the columns on their scales, 0 where missing, and which entries are observed."""
         return scale_table(self.values, self.mask, kind=self.scales)[0], self.mask

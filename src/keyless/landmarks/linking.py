@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import batches
+from keyless.engine import Side as TableSide
+from keyless.engine import find_pair
 from keyless.errors import CONVERGED, Status
-from keyless.joint import link_tables
 from keyless.landmarks.clouds import Cloud, Side
 from keyless.landmarks.components import match_by_pairs, match_components
 from keyless.landmarks.mapping import LandmarkMap, confirmed, find_map
@@ -42,6 +43,9 @@ _GAP_ROWS = 10_000
 
 _FALLBACK_ROWS = 1_200
 """Outermost rows of each table that the thorough search of small tables is tried on when landmarks fail."""
+
+_FALLBACK_SPACES = 2
+"""Spaces in which that search seeks first couplings: it is a last resort, and takes a minute in all of them."""
 
 _LEFTOVER_ROUNDS = 10
 """How often rows that are left over look for partners among those left over, where all must have one."""
@@ -333,12 +337,15 @@ class LargeSearch:
     def from_outermost(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], found: LandmarkMap) -> LandmarkMap:
         """Try the thorough search of small tables on the outermost rows; keep what is better."""
         rows = [np.sort(cloud.outermost(_FALLBACK_ROWS)) for cloud in clouds]
-        sides = [side.scores(index) for side, index in zip((left, right), rows, strict=True)]
-        small = link_tables(sides, may_be_alone=True, rank=self.largest_rank, thorough=False, deadline=self.deadline)
-        self.fallbacks.append("joint search of the outermost rows")
-        pairs = np.stack([rows[0], np.where(small.permutations[0] >= 0, rows[1][small.permutations[0]], -1)], axis=1)
+        sides = [
+            TableSide(*side.scores(index), scales="identity", max_rank=self.largest_rank)
+            for side, index in zip((left, right), rows, strict=True)
+        ]
+        small = find_pair(*sides, spaces=_FALLBACK_SPACES, seed=self.seed, deadline=self.deadline)
+        self.fallbacks.append("search of the outermost rows")
+        pairs = np.stack([rows[0], np.append(rows[1], -1)[small.permutation]], axis=1)
         pairs = pairs[pairs[:, 1] >= 0]
-        again = match_by_pairs(*clouds, pairs, name="joint search", rng=self.rng)
+        again = match_by_pairs(*clouds, pairs, name="outermost rows", rng=self.rng)
         return found if again is None else _better(found, again)
 
     def similar(self, number: int) -> IntArray | None:
