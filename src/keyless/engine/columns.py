@@ -35,7 +35,7 @@ from keyless.model.factor_model import (
 from keyless.model.factors import Factors, whitened
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import scaled
-from keyless.progress import Deadline, is_late
+from keyless.progress import Callback, Deadline, is_late
 
 __all__ = ["FEW_ROWS", "ColumnModel", "has_gaps", "is_narrow", "stands_out"]
 
@@ -82,6 +82,9 @@ _MOST_ROTATIONS = 80
 _MOST_ROWS = 0.5
 """Share of the smaller table's rows that must have a partner in a link that ends the search at once."""
 
+_KICKS = 3
+"""Rounds in which rotations next to the best ones are looked at."""
+
 _SAME_SCORE = 1e-3
 """Nats per row by which a rotation must be better than those before to be another one."""
 
@@ -121,6 +124,8 @@ class ColumnModel:
         self.largest_rank = max(left.max_rank, 1)
         self.rank = min(self.largest_rank, _RANK)
         self.limits, self.deadline, self.allowed = limits, deadline, limits.mask()
+        self.gaps = has_gaps(left, right)
+        self.seen = min(float(side.mask.mean()) for side in (left, right))
         self.refinement = Refinement(left.factors().compact, right.factors().compact, limits=limits)
         # Dealt along the first factor, so that neither chance nor the order of rows decides. What has not seen a fold
         # has not seen its parts.
@@ -135,16 +140,17 @@ class ColumnModel:
 
         Args:
             starts: couplings that are tried first.
-            thorough: also look around the best rotations, and at models with other numbers of factors.
+            thorough: also look at models of the tables with other numbers of factors.
         """
         models = [fit_table(values, mask, largest_rank=self.largest_rank) for values, mask in self.tables]
         self.rank = max(model.rank for model in models) + _MORE_FACTORS
         for kind, rank in _plan(models, self.largest_rank)[: None if thorough else 1]:
             infos = [_information(kind, rank, model, *table) for model, table in zip(models, self.tables, strict=True)]
-            # Seen this way, even the right rows may agree less than wrong ones do by chance: no long look is worth it.
-            hopeful = expected_score(*infos) >= 0.5 * np.log(max(self.limits.shape))
+            # Where little is seen of each row, rotations next to the best ones are looked at as well, unless even the
+            # right rows would agree less than wrong ones do by chance.
+            hopeful = expected_score(*infos) >= 0.5 * np.log(max(self.limits.shape)) and self.gaps
             best = -np.inf
-            found_next = alignments(*infos, allowed=self.allowed, given=starts, rounds=3 if thorough and hopeful else 0)
+            found_next = alignments(*infos, allowed=self.allowed, given=starts, rounds=_KICKS if hopeful else 0)
             for found in islice(found_next, _MOST_ROTATIONS):
                 if found.score > best + _SAME_SCORE:
                     best = found.score
@@ -153,7 +159,11 @@ class ColumnModel:
                     return
 
     def found(
-        self, starts: Sequence[tuple[str, FloatArray]] = (), *, thorough: bool = False
+        self,
+        starts: Sequence[tuple[str, FloatArray]] = (),
+        *,
+        thorough: bool = False,
+        callback: Callback | None = None,
     ) -> tuple[Matching | None, list[tuple[str, float]]]:
         """Return the best matching that is found from nothing, and names and scores of what was tried.
 
@@ -162,6 +172,7 @@ class ColumnModel:
         Args:
             starts: named couplings that are tried first.
             thorough: whether to look long.
+            callback: called after each, with stage `"starts"` and how well partners stand out at best.
         """
         best: Matching | None = None
         tried: list[tuple[str, float]] = []
@@ -171,6 +182,8 @@ class ColumnModel:
                 continue
             tried.append((name, found.identification))
             best = found if best is None or found.better_than(best) else best
+            if callback is not None:
+                callback("starts", len(tried), 0, best.identification)
             if stands_out(best):
                 break
         return best, tried

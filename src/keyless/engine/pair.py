@@ -39,6 +39,9 @@ __all__ = [
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
+_LITTLE_SEEN = 0.5
+"""Share of entries observed below which a model of all columns is sought once more, in all ways that there are."""
+
 _FAR_BEHIND = 12.0
 """Nats behind the best pair of a row or its partner, or below no relation, from which a pair counts as impossible."""
 
@@ -233,7 +236,7 @@ def find_pair(
         tried: list[tuple[str, float]] = []
         agreement = 1
         if columns is not None and few:
-            by_columns, tried = columns.found(begun)
+            by_columns, tried = columns.found(begun, callback=callback)
             if by_columns is not None:
                 form = Form(left.scales, left.factors(), right.factors(), by_columns, by_columns=True)
         if form is None or not stands_out(form.matching):
@@ -258,9 +261,10 @@ def find_pair(
                     deadline=deadline,
                     callback=callback,
                 )
-            if early and early[0].hopeless and columns is not None and few and has_gaps(left, right):
-                # So little is seen of each row that only a long look at rotations may find them.
-                by_columns, tried_too = columns.found(begun, thorough=True)
+            hopeless = bool(early) and early[0].hopeless
+            if hopeless and columns is not None and few and columns.seen < _LITTLE_SEEN:
+                # Only a long look at rotations may find them.
+                by_columns, tried_too = columns.found(begun, thorough=True, callback=callback)
                 tried += tried_too
                 if by_columns is not None and stands_out(by_columns):
                     form, early = replace(form, matching=by_columns, by_columns=True), []
