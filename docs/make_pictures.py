@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from keyless.joint import link_tables
+from keyless.joint.clusters import column_slices
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -36,8 +38,6 @@ from keyless.assignment import assign
 from keyless.datasets import ShuffledTables, make_shuffled_tables
 from keyless.engine import Side, find_pair
 from keyless.engine.crossing import crossings
-from keyless.joint import link_tables
-from keyless.joint.clusters import column_slices
 from keyless.likelihood import couple, expected_log_ratio
 from keyless.maps import CanonicalModel, Coupled, cross_fit
 from keyless.maps.signatures import first_couplings, signature_cost, signatures

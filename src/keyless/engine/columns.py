@@ -148,7 +148,7 @@ class ColumnModel:
             infos = [_information(kind, rank, model, *table) for model, table in zip(models, self.tables, strict=True)]
             # Where little is seen of each row, rotations next to the best ones are looked at as well, unless even the
             # right rows would agree less than wrong ones do by chance.
-            hopeful = expected_score(*infos) >= 0.5 * np.log(max(self.limits.shape)) and self.gaps
+            hopeful = expected_score(*infos) >= 0.5 * np.log(max(self.limits.shape))
             best = -np.inf
             found_next = alignments(*infos, allowed=self.allowed, given=starts, rounds=_KICKS if hopeful else 0)
             for found in islice(found_next, _MOST_ROTATIONS):
@@ -234,9 +234,9 @@ class ColumnModel:
         return replace(form, left=factors[0], right=factors[1], matching=matching)
 
     def _finer(self, found: Matching, models: Sequence[FactorModel | None]) -> Matching:
-        """Return the matching by models that lack fewer pairs, each begun from one that lacks these and more."""
+        """Return the matching of few rows by models that lack fewer pairs, each begun from one that lacks more."""
         rows, columns = self._sure(found.coupling)
-        if len(rows) < _FEWEST_PAIRS:
+        if not _FEWEST_PAIRS <= len(rows) <= FEW_ROWS:
             return found
         finer = [
             self._fitted(rows[self.parts[rows] != k], columns[self.parts[rows] != k], models[k // _FINER], _FINER_STEPS)
