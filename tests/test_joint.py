@@ -325,7 +325,7 @@ def test_what_follows_from_known_pairs_is_known():
     np.testing.assert_array_equal(constraints.forbidden[0, 1], [[2, 1]])
     assert constraints.groups[1] is not None
     assert constraints.groups[1][1] == 5
-    with pytest.raises(InputError, match="not even indirectly"):
+    with pytest.raises(InputError, match="two rows of one table are one entity; taken together, these pairs do"):
         implied(
             Constraints(
                 (3, 3, 3),

@@ -106,7 +106,7 @@ def test_calibration_puts_honest_probabilities_on_the_diagonal(rng):
     points = ax.containers[0].lines[0]
     assert len(points.get_xdata()) == 10
     np.testing.assert_allclose(points.get_xdata(), points.get_ydata(), atol=0.03)
-    with pytest.raises(InputError, match=r"^right: must say for each of the matches"):
+    with pytest.raises(InputError, match=r"^right: must have one True or False for each probability"):
         plots.calibration([0.5, 0.5], [True])
 
 

@@ -56,6 +56,28 @@ def strangers():
     )
 
 
+def test_a_good_link_needs_no_answers(linked_by_hand):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(12, 3))
+    links = linked_by_hand({"a": values, "b": values}, [np.arange(12)], coupling=0.9995 * np.eye(12))
+    for question in links.questions(3):
+        assert question.why.startswith("No answer is needed: ")
+        assert question.why.endswith("with the probability >0.999.")
+        assert question.expected.endswith("the verdict stays linked.")
+
+
+def test_where_entities_repeat_the_option_is_named_not_the_map(linked_by_hand):
+    rng = np.random.default_rng(0)
+    tables = {"visits": rng.normal(size=(12, 3)), "people": rng.normal(size=(6, 3))}
+    links = linked_by_hand(tables, [np.r_[np.arange(6), np.full(6, -1)]], verdict="uncertain")
+    found = links.found["people"]
+    evidence = replace(found.evidence, doubt="repeats", repeated="left")
+    for question in replace(links, found={"people": replace(found, evidence=evidence)}).questions(3):
+        assert "map" not in question.why
+        assert "the verdict stays uncertain whatever the answers are" in question.expected
+        assert "link again with repeats='visits'" in question.expected
+
+
 @pytest.fixture(scope="module")
 def easy():
     tables, truth = keyless.datasets.make_shuffled_tables(40, (10, 8), rank=3, noise=0.02, random_state=1)
@@ -268,7 +290,7 @@ def test_progress_is_reported_and_can_be_stopped(strangers):
         (lambda links: links.answer([("ward", "P5", "S7")]), "pairs: must name one of 'lab'; found 'ward'."),
         (
             lambda links: replace(links, choices={"set": {"bogus": 1}}).answer([]),
-            "answer: must start from a link of this version; found its option 'bogus'.",
+            "answer: must start from a link that this version of keyless made; this one has the option 'bogus'",
         ),
     ],
 )

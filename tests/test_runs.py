@@ -540,7 +540,7 @@ class TestUnfinished:
     def test_a_folder_of_that_name_that_is_not_ours(self, tmp_path):
         (tmp_path / "run.unfinished").mkdir()
         (tmp_path / "run.unfinished" / "novel.txt").write_text("mine")
-        with pytest.raises(InputError, match="found something else"), self.open(tmp_path / "run"):
+        with pytest.raises(InputError, match="found files that keyless did not write"), self.open(tmp_path / "run"):
             pass
         assert (tmp_path / "run.unfinished" / "novel.txt").read_text() == "mine"
 

@@ -503,7 +503,7 @@ class TestBadInput:
             UnlabeledSensing().solve(problem, start=np.ones((15, 15)))
         with pytest.raises(InputError, match="random_state: must be None, a whole number"):
             M3O().solve(problem, random_state="seven")
-        with pytest.raises(InputError, match="step_rule: must have an omega"):
+        with pytest.raises(InputError, match="step_rule: must be 'printed' or 'released', which have an omega"):
             search_omega(M3O(), problem)
         with pytest.raises(InputError, match="omegas: must be at least one value, in rising order"):
             search_omega(M3O(step_rule="printed"), problem, omegas=(2.0, 1.0))

@@ -191,7 +191,7 @@ def test_the_sheet_is_named_or_asked_for(tmp_path):
     assert stem(f"{path}::Lab") == "Lab"
     assert stem(f"{path}::Sheet1") == stem(path) == "book"
     assert stem("study.db::patients") == "patients"
-    assert refusal(tmp_path / "lab.csv::x").startswith("lab.csv: must be a spreadsheet or a database to have a part")
+    assert refusal(tmp_path / "lab.csv::x").startswith("lab.csv: must be a spreadsheet or a database to name a part")
 
 
 def test_titles_merged_names_totals_and_marks_in_a_sheet(tmp_path):
@@ -210,9 +210,9 @@ def test_titles_merged_names_totals_and_marks_in_a_sheet(tmp_path):
     assert table.row_ids == tuple(f"P{i}" for i in range(8))
     assert table.block.mask.all(axis=1).tolist() == [i not in (2, 3) for i in range(8)]
     assert [note.split(":")[0] for note in table.notes] == [
-        "the first 2 lines are no part of the table and skipped",
+        "the first 2 lines are not part of the table and skipped",
         "the column names take two lines, as in 'Urine Na'",
-        "the last line is no row and skipped",
+        "the last line is not a row and skipped",
     ]
     rows[6][2] = "none"
     write_xlsx(path, rows, merged=("A1:D1", "B3:C3"))

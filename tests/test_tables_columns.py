@@ -204,7 +204,7 @@ def test_wrong_options_are_named(options, message):
         ({"decimal": ";"}, r"^decimal: must be '\.' or ','"),
         ({"layout": "tall"}, r"^layout: must be one of 'wide', 'long'; found 'tall'"),
         ({"unstored": 0}, r"^unstored: must be one of"),
-        ({"encoding": "klingon"}, r"^encoding: must be one Python knows; found 'klingon'"),
+        ({"encoding": "klingon"}, r"^encoding: must be an encoding that Python knows; found 'klingon'"),
         ({"max_line": 0}, r"^max_line: must be a whole number of at least 1"),
         ({"max_memory": 0.5}, r"^max_memory: must be a whole number"),
         ({"id": 3}, r"^id: must be text; found \(3,\)"),

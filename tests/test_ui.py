@@ -484,7 +484,7 @@ def test_it_is_another_row_and_what_cannot_be(reviewed, clinic_lab_and_watch):
     while (form := asked(page)[1])["table"] != str(list(links.found).index(name)):
         page.client.post("/review/answer", data=form | {"said": "cannot tell"})
     taken = page.client.post("/review/answer", data=form | {"said": "row", "place": "5"})
-    assert "another row&#39;s partner" in taken.text
+    assert "already said to be the partner of another row" in taken.text
     for odd in ({"said": "maybe"}, {"said": "same", "row": "9999"}, {}):
         page.client.post("/review/answer", data=form | odd)
     assert (pairs(page)["row_id"] != "").sum() == 1
@@ -673,7 +673,7 @@ def test_the_work_is_told_in_words():
     view = job_view(job, {"seconds": 14.0, "stages": stages}, ahead=0)
     assert view["best"] == "2.2", "what chance reaches is not the best so far"
     assert [one["name"] for one in view["stages"]] == [
-        "Trying ways in which the tables may fit together", "Finding out what chance reaches",
+        "Trying ways to fit the tables", "Measuring what chance reaches",
     ]  # fmt: skip
     assert view["stages"][1]["left"] == "about 12 s left", "six of the eighteen seconds have passed since"
     assert (view["seconds"], view["stages"][0]["left"]) == ("20 s", "")

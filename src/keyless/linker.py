@@ -11,7 +11,14 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from keyless.doorway import check_no_options, check_reference, gathered, repeated_first, warn_of_text_numbers
+from keyless.doorway import (
+    check_no_options,
+    check_reference,
+    gathered,
+    refusing_removed,
+    repeated_first,
+    warn_of_text_numbers,
+)
 from keyless.linking import Linking
 from keyless.links import Links
 from keyless.options import Options
@@ -22,6 +29,7 @@ from keyless.tables import Reading, read_tables
 __all__ = ["TableLinker", "link"]
 
 
+@refusing_removed
 def link(
     tables: Any,
     *others: Any,

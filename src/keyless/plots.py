@@ -247,8 +247,8 @@ def calibration(probability: Any, right: Any, *, bins: int = 10, ax: Axes | None
     stated, outcome = np.asarray(probability, dtype=np.float64), np.asarray(right, dtype=np.float64)
     if stated.shape != outcome.shape or stated.ndim != 1 or not stated.size:
         raise InputError(
-            f"right: must say for each of the matches whether it is right, at least one; found shapes {stated.shape} "
-            f"and {outcome.shape}."
+            f"right: must have one True or False for each probability, and there must be at least one; found shapes "
+            f"{outcome.shape} and {stated.shape}."
         )
     ax = _axes(ax, height=3.2)
     ax.plot([0, 1], [0, 1], color=MUTED, linewidth=1.2, linestyle="--", label="as stated")

@@ -50,7 +50,10 @@ def options_with(links: Any, pairs: Any, not_pairs: Any) -> Options:
     given = dict(links.choices.get("set", {}))
     unknown = sorted(set(given) - {field.name for field in fields(Options)})
     if unknown:
-        raise InputError(f"answer: must start from a link of this version; found its option {unknown[0]!r}. Link anew.")
+        raise InputError(
+            f"answer: must start from a link that this version of keyless made; this one has the option "
+            f"{unknown[0]!r}, which no longer exists. Link the tables again."
+        )
     return Options(
         **given,
         known_pairs={name: listed for name, listed in known.items() if listed} or None,
@@ -72,7 +75,7 @@ def _by_table(links: Any, given: Any, name: str) -> dict[str, list[tuple[int, in
     found = {}
     for table, (rows, partners) in known_partners(links.tables, given, name=name).items():
         if (partners < 0).any():
-            raise InputError(f"{name}: must name a row of {table} in every pair; found a pair without one.")
+            raise InputError(f"{name}: must name a row of {table} in every pair; found a pair in which it is missing.")
         found[table] = list(zip(rows.tolist(), partners.tolist(), strict=True))
     return found
 

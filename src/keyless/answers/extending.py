@@ -30,7 +30,10 @@ def extended(like: Table, read: Table, rows: Any) -> Table:
         rows: the same as given.
     """
     if like.large_file is not None:
-        raise InputError(f"{like.name}: must be a table in memory to add rows to; it is a large file. Link it again.")
+        raise InputError(
+            f"{like.name}: must be held in memory to add rows to it; it is a large file that is read in parts. "
+            "Link the tables again, with the new rows in the file."
+        )
     ids = _ids(like, read)
     values = np.vstack([like.block.values, read.block.values])
     block = Block(values, np.vstack([like.block.mask, read.block.mask]), like.name, like.columns, ids)
@@ -57,7 +60,9 @@ def _ids(like: Table, read: Table) -> Sequence[Any]:
     known = set(like.row_ids)
     for label in read.row_ids:
         if label in known:
-            raise InputError(f"rows: must be new rows of {like.name}; it has a row {label!r} already.")
+            raise InputError(
+                f"rows: must be new rows of {like.name}, with ids of their own; it has a row {label!r} already."
+            )
         known.add(label)
     return (*like.row_ids, *read.row_ids)
 

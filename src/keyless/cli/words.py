@@ -64,7 +64,7 @@ def verdict_lines(links: Links, *, interrupted: bool = False) -> list[str]:
         meaning = _IN_DOUBT.get(evidence.doubt, _MEANING[evidence.verdict])
         lines += [
             f"{printable(links.reference)} and {printable(name)}: {evidence.verdict}, {meaning}.",
-            f"  The matches carry {evidence.score:.1f} nats a row; "
+            f"  The matches carry {evidence.score:.1f} nats a row (4.6 nats are odds of 100 to 1); "
             + ("chance was not measured" if chance is None else f"chance reaches {chance:.1f}")
             + f", and telling {rows} rows apart takes {evidence.needed:.1f}.",
         ]

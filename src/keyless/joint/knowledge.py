@@ -118,7 +118,9 @@ def implied(constraints: Constraints) -> Constraints:
     known: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for group in (group for group in members if len(group) > 1):
         if len(set(table_of[group].tolist())) < len(group):
-            raise InputError("known_pairs: must not make two rows of one table the same entity, not even indirectly.")
+            raise InputError(
+                "known_pairs: must not say that two rows of one table are one entity; taken together, these pairs do."
+            )
         _add_pairs(known, group, group, table_of, edges)
     forbidden: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for first, second in numbered(dict(constraints.forbidden)).tolist():

@@ -26,7 +26,7 @@ from keyless.tables.asking import ask_mark, not_a_number
 from keyless.tables.cells import are_whole, date_format, days_of, decimals_of, padded_width
 from keyless.tables.columns import Coding, Column, levels_in_order
 from keyless.tables.numbers import NumberStyle, Styled, styled
-from keyless.tables.reading_options import MISSING, ColumnUse, Kind, shown
+from keyless.tables.reading_options import MISSING, ColumnUse, Kind, option, shown
 
 __all__ = [
     "MAX_LEVELS",
@@ -431,7 +431,7 @@ def _as_number(column: Column) -> Found:
     if column.family == "other":
         raise InputError(
             f"{column.where}, column {column.name!r}: must hold numbers to be used as such; "
-            f"found type {column.series.dtype}. Take it out of as_number."
+            f"found type {column.series.dtype}. Do not name it in {option(column.door, 'as_number')}."
         )
     column = with_dashes(column)
     cells = column.cells

@@ -171,7 +171,7 @@ def read_h5ad(place: Place, reading: Reading) -> Any:
 def read_anndata(table: Any, *, name: str, reading: Reading) -> Parts:
     """Return a block, the matrix, and what became of each variable; a count that is not stored is an observed 0."""
     if table.X is None:
-        raise InputError(f"{name}: must have counts in X; found None.")
+        raise InputError(f"{name}: must have its numbers in X; X is None.")
     variables = tuple(map(str, table.var_names))
     if len(set(variables)) < len(variables):
         twice = next(v for v in variables if variables.count(v) > 1)
