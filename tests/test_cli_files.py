@@ -681,6 +681,33 @@ Watch.__call__ = killed
 """
 
 
+STOPPED = """
+from keyless.cli.progress import Watch
+def stopped(self, stage, *_):
+    self.interrupted = self.interrupted or stage == "chance"
+    return self.interrupted
+Watch.__call__ = stopped
+"""
+
+
+@pytest.mark.slow
+def test_a_stopped_run_that_was_reviewed_goes_on_and_keeps_the_answers(folder, capsys):
+    arguments = ["link", "clinic.csv", "lab.csv", "--id", "patient_id", "--out", "new"]
+    stopped = child(folder, *arguments, before=STOPPED)
+    assert stopped.returncode == 130, stopped.stderr
+    assert "with --resume goes on" in stopped.stderr
+    (folder / "new" / "pairs.csv").write_text("reference_id,row_id\n")
+    assert "must have no answers of a review" in refused(capsys, *arguments)
+    done = child(folder, *arguments, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "continuing the unfinished run" in done.stderr
+    assert (folder / "new" / "pairs.csv").exists()
+    assert not (folder / "new.unfinished").exists()
+    np.testing.assert_array_equal(
+        runs.read_run(folder / "new").links.permutations["lab"], runs.read_run(folder / "run").links.permutations["lab"]
+    )
+
+
 @pytest.mark.slow
 def test_a_killed_run_is_resumed(folder, capsys):
     """It gives what an unbroken run gives, and does not repeat the stages that were finished."""
