@@ -166,7 +166,7 @@ def test_a_row_without_a_partner_is_compared_with_its_likeliest_candidate(clinic
     best = links.candidates(1, table="watch")
     lines = best[(best["reference_id"] == links.tables[0].row_ids[row]) & best["row_id"].notna()]
     assert pair.row_id == lines["row_id"].item()
-    assert "is not linked to" in repr(links.explain(links.tables[0].row_ids[row], table="watch"))
+    assert "is not matched with" in repr(links.explain(links.tables[0].row_ids[row], table="watch"))
 
 
 def test_any_pair_can_be_looked_at(clinic_lab_and_watch):

@@ -289,7 +289,7 @@ def factors(
     Example:
         >>> ours = np.array([[0.0, 1.0], [2.0, 0.0], [4.0, 3.0]])
         >>> factors(ours, ours + 0.1).get_title(loc="left")
-        'Partners lie 0.04 as far apart as strangers on the shared factors'
+        'Partners lie 0.04 times as far apart as strangers on the shared factors'
     """
     ours, theirs = (np.asarray(points, dtype=np.float64).reshape(-1, 2) for points in (reference, table))
     ax = _axes(ax, height=3.3)
@@ -318,7 +318,7 @@ def _factors_title(ours: FloatArray, theirs: FloatArray) -> str:
     strange = np.mean([np.linalg.norm(ours - np.roll(theirs, shift, axis=0), axis=1).mean() for shift in shifts])
     if not strange:
         return "All rows look alike on the shared factors"
-    return f"Partners lie {apart / strange:.2f} as far apart as strangers on the shared factors"
+    return f"Partners lie {apart / strange:.2f} times as far apart as strangers on the shared factors"
 
 
 def correlations(values: Sequence[Any], *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:

@@ -224,7 +224,7 @@ class RowExplanation:
     def __repr__(self) -> str:
         lines = []
         for name, pair in self.pairs.items():
-            what = "linked to" if pair.matched else "not linked to"
+            what = "matched with" if pair.matched else "not matched with"
             lines.append(
                 f"Row {shown(self.reference_id)} is {what} {shown(pair.row_id)} of {shown(name)}: probability "
                 f"{stated(pair.probability)}, ratio {pair.log_ratio:+.1f} nats, of which"

@@ -181,11 +181,11 @@ def _pinning(links: Any, free: BoolArray, count: int, told: IntArray, verdict: s
         (
             row,
             "map",
-            f"It pins the map: the row lies {distance[row]:.1f} times as far from the middle as rows do on average, in "
-            "a direction that the rows known and asked for before say least about.",
-            f"With this answer {min(known, size)} of the {size} leading factors of the reference can be mapped; if the "
-            f"tables can be linked at all, the verdict is expected to change from {verdict} to linked when all of them "
-            "are, or soon after.",
+            f"It pins the map between the tables: this row is {distance[row]:.1f} times as far from the mean row as "
+            "rows are on average, in a direction that the rows known or asked for before say least about.",
+            f"With this answer the map is pinned in {min(known, size)} of the {size} strongest directions of the "
+            f"reference. When it is pinned in all of them, or soon after, the verdict is expected to change from "
+            f"{verdict} to linked, if the tables can be linked at all.",
         )
         for known, row in enumerate(chosen.tolist(), start=len(told) + 1)
     ]
@@ -247,10 +247,10 @@ def _telling_images_apart(links: Any, name: str, free: BoolArray, count: int) ->
         (
             int(matched[place]),
             "symmetry",
-            f"It settles a symmetry: in the mirror images that fit as well the partner of this row lies at least "
-            f"{moved[place]:.1f} standard deviations elsewhere.",
-            "The verdict is expected to change from uncertain to linked; the search may still settle on another image, "
-            "so see whether the next answer agrees with its match.",
+            f"It settles a symmetry: mirror images of the map fit as well, and in them the partner of this row is at "
+            f"least {moved[place]:.1f} standard deviations away from its partner here.",
+            "The verdict is expected to change from uncertain to linked. The search may still take a wrong mirror "
+            "image, so compare the next answer with its match.",
         )
         for place in order.tolist()
     ]

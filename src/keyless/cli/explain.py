@@ -115,7 +115,7 @@ def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
         return
     lines = []
     for name, pair in explained.pairs.items():
-        what = "is linked to" if pair.matched else "is not linked to"
+        what = "is matched with" if pair.matched else "is not matched with"
         lines += [
             f"Row {printable(explained.reference_id)} {what} {printable(pair.row_id)} of {printable(name)}: "
             f"probability {stated(pair.probability)}, ratio {pair.log_ratio:+.1f} nats.",

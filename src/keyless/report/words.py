@@ -278,7 +278,7 @@ def next_steps(links: Links, counts: Counts, *, command: str | None) -> list[Ste
         steps.append(
             Step(
                 f"Check the {counts.check:,} rows below 90% by hand. They come first in the table of matches, with "
-                "the second best beside them."
+                "the best other candidate beside them."
             )
         )
     if now == "rows":
