@@ -241,7 +241,8 @@ def test_demo_tells_the_truth(monkeypatch, capsys, tmp_path):
     right = found.permutation == truth["worst"]
     sure = found.probability >= 0.9
     assert (
-        f"Known answer: {right.sum()} of 40 right; of the {sure.sum()} it is 90% sure of, {right[sure].sum()}." in shown
+        f"By the known answer, {right.sum()} of 40 matches are right, and {right[sure].sum()} of the {sure.sum()} "
+        "matches that are stated with 90% or more." in shown
     )
     assert f"Verdict: {found.evidence.verdict}" in shown
     assert f"{found.probability.sum():.0f} of 40" in shown

@@ -68,8 +68,8 @@ def link(
         partners: `"all"`: every row of the smaller table has a partner; `"some"`: rows may have none; `"auto"`: found
             from the data.
         repeats: name of the table that has several rows of one entity. Several of its rows may then get the same
-            partner, and it becomes the reference. `"auto"` finds out whether there is such a table. None: every row is
-            matched once at the most, and tables that seem to repeat entities are not called linked.
+            partner, and it becomes the reference. `"auto"` finds out whether there is such a table. None: each row is
+            matched at most once, and tables that seem to repeat entities are not called linked.
         scales: how columns are scaled: `"auto"` chooses for each among identity, log and root; or one for all; or, by
             column (`"column"` or `"table:column"`), some of them.
         rank: how many factors the tables have at most; None: found from the data.

@@ -90,8 +90,8 @@ def _next_steps(links: Links, name: str) -> list[str]:
     if evidence.doubt == "repeats":
         repeated = printable(str(links.repeated))
         return [
-            f"{repeated} seems to hold several rows of one entity, and every row is matched once at the most.",
-            f"Match each of its rows for itself: --repeats {repeated}",
+            f"{repeated} seems to hold several rows of one entity, but each row was matched at most once.",
+            f"To give each of its rows a partner of its own, use --repeats {repeated}.",
         ]
     if evidence.ambiguous:
         told = "A mirror image of this answer fits nearly as well"
