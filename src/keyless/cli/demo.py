@@ -12,6 +12,7 @@ from cyclopts.validators import Number
 from keyless.cli.app import DONE, INTERRUPTED, app, say, write_out
 from keyless.cli.inputs import check_report
 from keyless.cli.progress import watched
+from keyless.cli.words import information
 
 __all__ = ["demo"]
 
@@ -53,9 +54,7 @@ def demo(*, seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0, report
         f"Two tables about the same {rows} tumours, {' and '.join(str(t.shape[1]) for t in tables.values())} columns,"
         f" none in common; rows shuffled, {missing} entries removed.",
         "",
-        f"Verdict: {found.evidence.verdict}. The matches carry {found.evidence.score:.1f} nats a row (4.6 nats are odds "
-        f"of 100 to 1); chance reaches {max(found.evidence.null_scores, default=float('nan')):.1f}, and telling all rows "
-        f"apart takes {found.evidence.needed:.1f}.",
+        f"Verdict: {found.evidence.verdict}. {information(found)}",
         f"By the stated probabilities, {found.probability.sum():.0f} of {rows} matches are expected right.",
         f"By the known answer, {rows - wrong} of {rows} matches are right, and {int(right[sure].sum())} of the "
         f"{int(sure.sum())} matches that are stated with 90% or more.",
