@@ -58,7 +58,7 @@ def link(
             the other (`link(a, b)`): arrays (NaN is missing), frames (pandas, polars, pyarrow), sparse matrices, lists
             of dicts, AnnData, or paths of files.
         others: the second table and so on, where they are given one after the other.
-        reference: name of the table whose row order the answer is given in; the first unless given.
+        reference: name of the table that gives the order of the rows in the results; the first unless given.
         reading: how tables are read: missing markers, id column, columns to drop, ….
         known_pairs: a few sure matches: pairs (reference id, row id), per table name when there are several tables.
         forbid: pairs known to be wrong, likewise.
@@ -72,9 +72,10 @@ def link(
             matched at most once, and tables that seem to repeat entities are not called linked.
         scales: how columns are scaled: `"auto"` chooses for each among identity, log and root; or one for all; or, by
             column (`"column"` or `"table:column"`), some of them.
-        rank: how many factors the tables have at most; None: found from the data.
-        effort: `"quick"` tries few first maps and compares with chance once; `"thorough"` tries every first map and
-            compares with chance five times.
+        rank: the largest number of factors to use; factors are what several columns have in common. None: found from
+            the data.
+        effort: how much the search tries. `"quick"` tries few ways to fit the tables, and compares the result with
+            chance once; `"thorough"` tries all ways, and compares five times.
         max_time: seconds after which the best so far is returned, with a status that says so. Ctrl-C does the same at
             once; a second Ctrl-C interrupts.
         random_state: seed; the same seed gives the same answer.
