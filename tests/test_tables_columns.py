@@ -1,6 +1,7 @@
 """What a column counts as, why, and how to say otherwise."""
 
 import datetime
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -166,6 +167,8 @@ def test_choices_can_be_overridden():
     table = read_table(frame, name="lab", reading=reading)
     assert table.columns == ("code=1", "code=2", "text")
     assert [use.reason for use in table.uses] == ["named in as_category", "named in as_number", "named in drop"]
+    there = read_table(frame, name="lab", reading=replace(reading, door="command line"))
+    assert [use.reason for use in there.uses] == ["named in --as-category", "named in --as-number", "named in --drop"]
     assert table.block.mask[:, 2].tolist() == [True, True, False, True, True, True]
     rebuilt = table.rebuilt(np.array([[0.9, 0.0, 2.25]]), np.array([-1]))
     assert rebuilt["code"].tolist() == [1]

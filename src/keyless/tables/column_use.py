@@ -95,11 +95,11 @@ def look(column: Column, wish: str | None) -> Found:
         wish: the option that names it: "drop", "within", "as_number", "as_category", "id" or None.
     """
     if wish == "drop":
-        return _left(column, "named in drop")
+        return _left(column, f"named in {option(column.door, wish)}")
     if wish == "within":
         return _left(column, "says which rows may match")
     if wish == "as_category":
-        return _category(column, floor=1, reason="named in as_category")
+        return _category(column, floor=1, reason=f"named in {option(column.door, wish)}")
     if wish == "id":
         return Found(ColumnUse(column.name, "id", "named as id"), np.empty((len(column.series), 0)), True)
     if wish == "as_number":
@@ -421,11 +421,10 @@ def check_marks(columns: Sequence[Column], found: Sequence[Found]) -> None:
 
 def _as_number(column: Column) -> Found:
     """Return a column as numbers because the caller says so."""
+    reason = f"named in {option(column.door, 'as_number')}"
     if column.family in ("integer", "number"):
         kind: Kind = "integer" if column.family == "integer" else "number"
-        return _number(
-            column, column.numbers, kind, "named in as_number", Coding(decimals=0 if kind == "integer" else None)
-        )
+        return _number(column, column.numbers, kind, reason, Coding(decimals=0 if kind == "integer" else None))
     if column.family in ("boolean", "date", "duration", "empty"):
         return look(column, None)
     if column.family == "other":
@@ -442,8 +441,8 @@ def _as_number(column: Column) -> Found:
         raise not_a_number(column, cells.written.fitting(best), best)
     if column.family in ("category", "ordered"):
         # Only the categories there are can be filled in.
-        return _marked(column, cells.values(numbers.plain), "number", "named in as_number")
-    return _cell_numbers(column, numbers, reason="named in as_number")
+        return _marked(column, cells.values(numbers.plain), "number", reason)
+    return _cell_numbers(column, numbers, reason=reason)
 
 
 # --- as another table was read ---------------------------------------------------------------------------------------
