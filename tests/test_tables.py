@@ -153,7 +153,7 @@ def test_integers_join_floats():
         ({"clinic": [[1.0]], "lab": [[INF]]}, {}, r"^lab, row 0, column 0: must be a finite number"),
         ({"clinic": [[1.0]], "lab": [["x"]]}, {}, r"^lab: must hold real numbers"),
         ([[[1.0]], [1.0]], {}, r"^table1: must be a table with rows and columns"),
-        (np.ones((3, 2)), {}, r"^reference: must be a table with rows and columns"),
+        (np.ones((3, 2)), {}, r"^tables: must be two or more, in a list or by name; found one ndarray"),
     ],
 )
 def test_to_problem_refuses(tables, options, message):
