@@ -112,6 +112,18 @@ def test_an_option_that_never_was_is_refused_by_python(data):
     assert "effort" in inspect.signature(keyless.link).parameters
 
 
+def test_a_warning_points_at_the_line_that_called(data):
+    a, b = (pd.DataFrame(table) for table in data.tables.values())
+    a["iron"] = [f"{value:.2f}" for value in np.linspace(0, 9, len(a))]
+    for call in (
+        lambda: keyless.link({"a": a, "b": b}, max_time=0.1, effort="quick"),
+        lambda: keyless.TableLinker(max_time=0.1, effort="quick").fit({"a": a, "b": b}),
+    ):
+        with pytest.warns(UserWarning, match="holds numbers as text") as seen:
+            call()
+        assert [one.filename for one in seen] == [__file__]
+
+
 def test_numpys_old_generator_is_taken(data):
     one = quick(data.tables, random_state=np.random.RandomState(3))
     two = quick(data.tables, random_state=np.random.RandomState(3))

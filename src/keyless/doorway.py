@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -162,5 +163,13 @@ def warn_of_text_numbers(tables: Iterable[Table]) -> None:
                 f"{table.name}: column {use.name!r} holds numbers as text ({numbers[0]!r}, …) and is not used. To use "
                 f"it, convert it to numbers, or say reading=Reading(as_number={use.name!r}).",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=_callers_level(),
             )
+
+
+def _callers_level() -> int:
+    """Return how many calls up the first line outside keyless is: a warning points there."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "keyless":
+        frame, level = frame.f_back, level + 1
+    return level
