@@ -457,7 +457,7 @@ def test_the_output_must_not_touch_the_input(folder, capsys):
     assert "must not be the current folder" in refused(capsys, "link", "clinic.csv", "lab.csv", "--out", ".")
     inside = "run/completed/lab.csv"
     assert "since the folder is replaced" in refused(capsys, "link", "clinic.csv", inside, "--out", "run")
-    assert "must not lie in an input" in refused(capsys, "link", "clinic.csv", "lab.csv", "--out", "clinic.csv/run")
+    assert "must not be inside an input" in refused(capsys, "link", "clinic.csv", "lab.csv", "--out", "clinic.csv/run")
     assert "must not be one of the input files" in refused(
         capsys, "link", "clinic.csv", "lab.csv", "--report", "lab.csv"
     )

@@ -309,12 +309,12 @@ def test_files_that_cannot_be_read_are_refused(write, tmp_path, monkeypatch):
     assert refusal(write(b"PK", "lab.doc")).startswith("lab.doc: must end in one of .csv, .txt, .tsv, .tab, .parquet")
     assert refusal(write(b"", "lab")).endswith("found ''. Rename or convert the file.")
     assert refusal(write(b"hello", "lab.parquet")) == (
-        "lab.parquet: must be a Parquet file; it is damaged or something else."
+        "lab.parquet: must be a Parquet file; it is damaged or of another kind."
     )
     assert refusal(write(b"hello", "lab.csv.gz")).startswith("lab.csv.gz: must be a whole file compressed as .gz")
     for ending, pack in ((".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress), (".zst", zstd)):
         whole = pack(LAB.encode() * 40)
-        assert "damaged or something else" in refusal(write(whole[: len(whole) // 2], f"cut.csv{ending}"))
+        assert "damaged or of another kind" in refusal(write(whole[: len(whole) // 2], f"cut.csv{ending}"))
     path = write(LAB)
 
     def denied(self, *_arguments, **_options):

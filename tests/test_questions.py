@@ -281,11 +281,11 @@ def test_progress_is_reported_and_can_be_stopped(strangers):
         (lambda links: links.questions(skip=["P99"]), "skip: must be the id of a row of clinic"),
         (lambda links: links.answer([("P99", "S1")]), "pairs: must name rows that exist; clinic has no row 'P99'."),
         (lambda links: links.answer([("P5", None)]), "pairs: must name a row of lab in every pair"),
-        (lambda links: links.answer([("P5", "S7"), ("P5", "S8")]), "pairs: must name each row at most once"),
-        (lambda links: links.answer([("P5", "S7"), ("P6", "S7")]), "pairs: must name each row at most once"),
+        (lambda links: links.answer([("P5", "S7"), ("P5", "S8")]), "once; row 'P5' of clinic has two partners."),
+        (lambda links: links.answer([("P5", "S7"), ("P6", "S7")]), "once; row 'S7' of lab has two partners."),
         (
             lambda links: links.answer([("P5", "S7")], [("P5", "S7")]),
-            "not_pairs: must not name a pair that is in pairs",
+            "not_pairs: must not name a pair that pairs names, too; found ('P5', 'S7').",
         ),
         (lambda links: links.answer([("ward", "P5", "S7")]), "pairs: must name one of 'lab'; found 'ward'."),
         (

@@ -178,7 +178,9 @@ def test_an_anndata_file(tmp_path):
     assert tuple(table.row_ids) == tuple(made.obs_names)
     assert table.source == str(tmp_path / "cells.h5ad")
     (tmp_path / "bad.h5ad").write_bytes(b"no such thing")
-    assert refusal(tmp_path / "bad.h5ad").startswith("bad.h5ad: must be an AnnData file; it is damaged or something")
+    assert refusal(tmp_path / "bad.h5ad").startswith(
+        "bad.h5ad: must be an AnnData file; it is damaged or of another kind"
+    )
 
 
 def test_the_sheet_is_named_or_asked_for(tmp_path):
@@ -239,8 +241,8 @@ def test_numbers_of_a_sheet_are_not_asked_about(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("lab.xlsx", b"PK\x03\x04", "lab.xlsx: must be a spreadsheet; it is damaged or something else"),
-        ("lab.ods", b"", "lab.ods: must be a spreadsheet; it is damaged or something else"),
+        ("lab.xlsx", b"PK\x03\x04", "lab.xlsx: must be a spreadsheet; it is damaged or of another kind"),
+        ("lab.ods", b"", "lab.ods: must be a spreadsheet; it is damaged or of another kind"),
         ("lab.db", b"hello, this is not a database at all", "lab.db: must be a database of SQLite or DuckDB; file is"),
         ("lab.sqlite", b"", "lab.sqlite: must have a table; it is an empty database."),
     ],

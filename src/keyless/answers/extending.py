@@ -38,8 +38,11 @@ def extended(like: Table, read: Table, rows: Any) -> Table:
     values = np.vstack([like.block.values, read.block.values])
     block = Block(values, np.vstack([like.block.mask, read.block.mask]), like.name, like.columns, ids)
     if like.form == "anndata":
-        if not is_anndata(rows) or set(like.native.var_names) - set(rows.var_names):
-            raise InputError(f"rows: must be an AnnData with all variables of {like.name}.")
+        if not is_anndata(rows):
+            raise InputError(f"rows: must be an AnnData, as {like.name} is; found {type(rows).__name__}.")
+        lacking = [one for one in like.native.var_names if one not in set(rows.var_names)]
+        if lacking:
+            raise InputError(f"rows: must have all variables of {like.name}; {lacking[0]!r} is not among them.")
         import anndata  # noqa: PLC0415 - an extra
 
         new = rows[:, list(like.native.var_names)]

@@ -99,7 +99,7 @@ def check_out(out: Path, inputs: Iterable[Path], *, option: str = "--out") -> No
         if place == source:
             raise InputError(f"{option}: must not be one of the input files; {out} is one. Choose another place.")
         if source in place.parents:
-            raise InputError(f"{option}: must not lie in an input; {out} is inside {path}. Choose another place.")
+            raise InputError(f"{option}: must not be inside an input; {out} is inside {path}. Choose another place.")
         if place in source.parents:
             raise InputError(
                 f"{option}: must not be a folder with an input file in it, since the folder is replaced; "

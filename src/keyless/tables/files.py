@@ -150,7 +150,7 @@ class File:
         """Return an error about what cannot be unpacked."""
         return InputError(
             f"{self.where}: must be a whole file compressed as {self.compression or 'its name says'}; it is damaged or "
-            f"something else ({error})."
+            f"of another kind ({error})."
         )
 
 
@@ -473,7 +473,7 @@ def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
             table.validate(full=True)
             check_names(table.column_names, file.where)
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            raise InputError(f"{file.where}: must be a Parquet file; it is damaged or something else.") from error
+            raise InputError(f"{file.where}: must be a Parquet file; it is damaged or of another kind.") from error
     if not table.num_rows:
         raise InputError(f"{file.where}: must have rows; found none.")
     return to_pandas(table, where=file.where)

@@ -76,7 +76,7 @@ def read_large(file: File, *, name: str, source: str, reading: Reading) -> Table
                 return None
             return _read(file.path, parquet, name=name, source=source, reading=reading)
         except pa.ArrowException as error:
-            raise InputError(f"{file.where}: must be a Parquet file; it is damaged or something else.") from error
+            raise InputError(f"{file.where}: must be a Parquet file; it is damaged or of another kind.") from error
 
 
 def _opened(path: Path, columns: int = 1) -> Any:

@@ -164,7 +164,7 @@ def read_h5ad(place: Place, reading: Reading) -> Any:
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         said = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{place.where}: must be an AnnData file; it is damaged or something else ({said})."
+            f"{place.where}: must be an AnnData file; it is damaged or of another kind ({said})."
         ) from error
 
 
