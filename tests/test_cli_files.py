@@ -642,7 +642,7 @@ def test_quitting_at_once_tells_of_finished_stages(folder):
     late = SLOW.replace('while not callback("waiting", 1, 0, 0.0)', "while False").replace(
         "stop = callback(*args)", 'callback(*args); stop = False; time.sleep(60 * (args[0] == "chance"))'
     )
-    process = _started(folder, ["link", "clinic.csv", "lab.csv", "--out", "new"], slow=late, wait="chance: ")
+    process = _started(folder, ["link", "clinic.csv", "lab.csv", "--out", "new"], slow=late, wait="chance reaches")
     for _ in range(2):
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
