@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields
 from typing import Any
 
@@ -69,8 +70,8 @@ def _check_once(links: Any, name: str, pairs: list[tuple[int, int]], *, shares: 
     """Refuse pairs that give a row two partners, which only a partner of repeated entities may have."""
     tables = (links.tables[0], links.tables[links._number(name)])
     for side, table in enumerate(tables[: 1 if shares else 2]):
-        rows = [pair[side] for pair in pairs]
-        twice = next((row for row in rows if rows.count(row) > 1), None)
+        times = Counter(pair[side] for pair in pairs)
+        twice = next((row for row, count in times.items() if count > 1), None)
         if twice is not None:
             label = table.row_ids[twice]
             raise InputError(f"pairs: must name each row at most once; row {label!r} of {table.name} has two partners.")

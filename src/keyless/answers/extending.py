@@ -40,7 +40,8 @@ def extended(like: Table, read: Table, rows: Any) -> Table:
     if like.form == "anndata":
         if not is_anndata(rows):
             raise InputError(f"rows: must be an AnnData, as {like.name} is; found {type(rows).__name__}.")
-        lacking = [one for one in like.native.var_names if one not in set(rows.var_names)]
+        given = set(rows.var_names)
+        lacking = [one for one in like.native.var_names if one not in given]
         if lacking:
             raise InputError(f"rows: must have all variables of {like.name}; {lacking[0]!r} is not among them.")
         import anndata  # noqa: PLC0415 - an extra

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +44,7 @@ class Constraints:
             for (first, second), rows in pairs.items():
                 self._check(name, rows, (self.sizes[first], self.sizes[second]))
                 once = rows.T[: 1 if self.shares else 2].tolist() if name == "known_pairs" else []
-                twice = next((row for column in once for row in column if column.count(row) > 1), None)
+                twice = next((row for column in once for row, times in Counter(column).items() if times > 1), None)
                 if twice is not None:
                     raise InputError(
                         f"known_pairs: must name each row at most once; row {twice}, counted from 0, has two partners."

@@ -189,12 +189,13 @@ def known_files(
         carried: the answers that the link was told. Of these, only those that are still among `answers` count.
     """
     same, wrong = _pairs(answers)
-    same_before, wrong_before = _pairs(carried)
+    same_before, wrong_before = map(set, _pairs(carried))
     known = [pair for pair in _told_pairs(links, "known") if pair not in same_before]
     never = [pair for pair in _told_pairs(links, "forbidden") if pair not in wrong_before]
     answered, taken = {pair[:2] for pair in same}, set() if _shares(links) else {pair[1:] for pair in same}
     same += [pair for pair in known if pair[:2] not in answered and pair[1:] not in taken and pair not in wrong]
-    wrong += [pair for pair in never if pair not in same and pair not in wrong]
+    said = {*same, *wrong}
+    wrong += [pair for pair in never if pair not in said]
     places: list[Path | None] = []
     for name, rows in (("pairs.csv", same), ("not-pairs.csv", wrong)):
         places.append(folder / name if rows else None)
