@@ -132,7 +132,9 @@ def as_float(values: Any, *, name: str) -> Array:
         name: what to call the array in an error message.
     """
     if np.ma.is_masked(values):
-        raise InputError(f"{name}: must not be a masked array; its mask would be lost. Give values and mask apart.")
+        raise InputError(
+            f"{name}: must not be a masked array; its mask would be lost. Give the values and the mask as two arrays."
+        )
     if is_numpy(values) or not is_array(values):
         try:
             values = np.asarray(values)

@@ -469,6 +469,6 @@ def _checked_start(cost: Array, potentials: tuple[Any, Any] | None) -> Array:
                 f"potentials, {side}s: must have {size} entries, as the cost does; found shape {tuple(values.shape)}."
             )
         if not bool(xp.all(xp.isfinite(values))):
-            raise InputError(f"potentials, {side}s: must be finite. Start without them.")
+            raise InputError(f"potentials, {side}s: must be finite numbers; found NaN or an infinity. Leave them out.")
         checked.append(values)
     return checked[1]

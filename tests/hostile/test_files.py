@@ -74,7 +74,7 @@ def test_a_compressed_parquet_file_is_unpacked_as_far_as_there_is_memory(tmp_pat
 
 def test_a_line_with_a_very_long_cell_too_many_is_refused(tmp_path):
     (tmp_path / "t.csv").write_text("a\n1\n2\n" + "x" * 200_000 + ",1\n")
-    with pytest.raises(InputError, match=r"^t\.csv, line 4: must have 1 cells, as the first line; found 2"):
+    with pytest.raises(InputError, match=r"^t\.csv, line 4: must have 1 cells, as the first line has; found 2"):
         read_table(tmp_path / "t.csv", name="t")
 
 

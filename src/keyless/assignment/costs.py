@@ -62,7 +62,7 @@ def assign(cost: Any, *, potentials: tuple[Array, Array] | None = None, unmatche
         unmatched_cost = check_finite(unmatched_cost, name="unmatched_cost")
     if sparse.issparse(cost):
         if potentials is not None:
-            raise InputError("potentials: must be left out when cost is sparse; they only help dense problems.")
+            raise InputError("potentials: must be left out when the cost is sparse; they only help where it is dense.")
         return _assign_sparse(as_candidates(cost, name="cost").astype(np.float64), unmatched_cost)
     cost = as_cost(cost, name="cost")
     table: _FloatArray = to_numpy(cost).astype(np.float64)
@@ -126,7 +126,7 @@ def _reduced(table: _FloatArray, potentials: tuple[Any, Any]) -> _FloatArray:
             f"found shapes {rows.shape} and {columns.shape}."
         )
     if not (np.isfinite(rows).all() and np.isfinite(columns).all()):
-        raise InputError("potentials: must be finite. Leave them out.")
+        raise InputError("potentials: must be finite numbers; found NaN or an infinity. Leave them out.")
     if n_rows <= n_columns:
         table = table - rows[:, None]
     if n_columns <= n_rows:

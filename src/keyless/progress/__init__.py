@@ -2,13 +2,16 @@
 
 from keyless.progress.limits import Callback, Deadline, answering_signals, is_late, stopped_by_interrupt
 from keyless.progress.shown import Stage, Stages, notebook_view, sparkline, terminal_view, usual_view
+from keyless.progress.words import SCORED, in_words
 
 __all__ = [
+    "SCORED",
     "Callback",
     "Deadline",
     "Stage",
     "Stages",
     "answering_signals",
+    "in_words",
     "is_late",
     "notebook_view",
     "sparkline",

@@ -74,6 +74,7 @@ def write_run(
     out_format: OutFormat = "same",
     raw_cells: bool = False,
     joining: Mapping[str, Any] | None = None,
+    answers: bool = False,
 ) -> None:
     """Write a result as a folder, in one step: it is the new run afterwards, or what it was before.
 
@@ -93,6 +94,7 @@ def write_run(
         out_format: another format of all tables: plain CSV or TSV, or .xlsx.
         raw_cells: write text as it is, also where a spreadsheet would run it as a formula; otherwise it gets a `'`.
         joining: options of `Links.joined` for the joined table.
+        answers: whether the earlier run may have answers of a review; they are kept.
     """
 
     def fill(fresh: Path) -> None:
@@ -131,7 +133,7 @@ def write_run(
         text = json.dumps(plain(record), indent=2, ensure_ascii=False, allow_nan=False)
         (fresh / RECORD).write_text(text + "\n", encoding="utf-8", newline="\n")
 
-    replace_folder(Path(folder), fill)
+    replace_folder(Path(folder), fill, answers=answers)
 
 
 def _joined(links: Links, options: Mapping[str, Any]) -> pd.DataFrame:

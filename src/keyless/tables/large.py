@@ -32,7 +32,7 @@ from keyless.tables.files import File, check_names, file_name
 from keyless.tables.ids import doubtful_ids, id_column, is_called_id, named_rows, row_numbers
 from keyless.tables.large_file import LargeFile, keep
 from keyless.tables.memory import check_memory, is_large
-from keyless.tables.reading_options import ColumnUse, Kind, Reading, shown
+from keyless.tables.reading_options import ColumnUse, Kind, Reading, option, shown
 from keyless.tables.table import Table
 
 __all__ = ["ROUNDING", "read_large"]
@@ -76,7 +76,7 @@ def read_large(file: File, *, name: str, source: str, reading: Reading) -> Table
                 return None
             return _read(file.path, parquet, name=name, source=source, reading=reading)
         except pa.ArrowException as error:
-            raise InputError(f"{file.where}: must be a Parquet file; it is damaged or something else.") from error
+            raise InputError(f"{file.where}: must be a Parquet file; it is damaged or of another kind.") from error
 
 
 def _opened(path: Path, columns: int = 1) -> Any:
@@ -334,7 +334,7 @@ class _Watch:
         if kind == "integer":
             reason, coding = "whole numbers", Coding(decimals=0)
         if as_number and kind != "boolean":
-            reason = "named in as_number"
+            reason = f"named in {option(column.door, 'as_number')}"
         if kind == "boolean":
             marks = [mark for mark in (False, True) if (place, mark) in self.first]
             exemplars = tuple(self.first[place, mark] for mark in marks)

@@ -61,7 +61,7 @@ class LargeFile:
             try:
                 table = pq.ParquetFile(self.path).read(columns=[label]).select([label])
             except pa.ArrowException as error:
-                raise InputError(f"{self.where}: must be a Parquet file; it is damaged or something else.") from error
+                raise InputError(f"{self.where}: must be a Parquet file; it is damaged or of another kind.") from error
         return to_pandas(table, where=self.where)
 
     def column(self, label: str) -> list[Any]:

@@ -115,10 +115,12 @@ def check_memory(needed: int, *, max_memory: int | None, where: str, what: str, 
     if limit is None and (free := available_memory()) is not None:
         limit = free + held
     if limit is not None and needed > limit:
-        kind = "available" if max_memory is None else "allowed by max_memory"
+        kind, more = ("available", "use a machine with more memory")
+        if max_memory is not None:
+            kind, more = ("allowed by max_memory", "raise max_memory where there is more")
         raise InputError(
             f"{where}: must fit in memory; {what} needs about {in_words(needed)}, and {in_words(limit)} are {kind}. "
-            "Take fewer rows or columns, or raise max_memory where there is more."
+            f"Take fewer rows or columns, or {more}."
         )
 
 

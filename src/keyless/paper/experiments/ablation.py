@@ -219,16 +219,16 @@ def _run(run: Run) -> Outcome:
         figure=_figure(rows, parts),
         settings={"data sets": len(seeds), "tumours": run.size(569, 200)},
         notes=(
-            "Wrong rows of 100, mean (min to max) over data sets. Each line changes one thing; lines are not to be "
-            "compared with each other, since parts are tried where they can be called alone.",
+            "Wrong rows of 100, mean (min to max) over data sets. Each line leaves out one part. Do not compare "
+            "lines with each other: each part is tried in a setting in which it can be called alone.",
             "signatures, likelihood: one alignment of two tables, the first stage of keyless alone, from eight starts. "
             "Without signatures the eight starts are random rotations; without the likelihood rows are judged and "
             "assigned by distances of whitened factors.",
             "portfolio, transforms: the search for canonical pairs. Without the portfolio it has one factor space; "
             "without transforms columns are standardised as they are.",
             "leave-one-out: the joint model. Without it each table is linked with the reference alone.",
-            "The settings at 20% observed and with five narrow tables were added because the others, at a first look, "
-            "left no difference with and without the likelihood and leave-one-out.",
+            "The settings at 20% observed and with five narrow tables were added later, because the others "
+            "showed no difference with and without the likelihood and leave-one-out.",
             "The oracle knows loadings and noise; there is none for real tables.",
         ),
     )
