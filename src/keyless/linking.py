@@ -105,6 +105,7 @@ class Linking(Prepared):
                 told = with_known_pairs(np.full(sizes[0], -1), earlier[table.name], limits)[1]
                 self.earlier[0, number] = [("earlier link", told)]
         self.stages = self.checkpoints()
+        self.searches: dict[str, PairLink] = {}
         rows = min(sizes)
         usual = 1 if rows >= _MANY_ROWS else 3
         self.comparisons = {"quick": 1, "normal": usual, "thorough": _MOST_COMPARISONS}[options.effort]
@@ -253,20 +254,23 @@ class Linking(Prepared):
             right: the tables on the right.
             begun: named couplings of their entities that the search begins with.
         """
-        starts = [*begun, *left.carried(self.earlier, right), *left.carried(self.couplings, right)]
-        return self.stages.stage(
-            f"{_named(left, right)}{'-again' if begun else ''}",
-            lambda: find_pair(
-                *self.sides(left, right),
-                limits=self.limits_with(left, right),
-                starts=starts,
-                every_row=self.options.every_row,
-                seed=self.seed,
-                spaces={"quick": _FEW_SPACES, "normal": None, "thorough": len(SPACES)}[self.options.effort],
-                callback=self.report,
-                deadline=self.deadline,
-            ),
-        )
+        name = f"{_named(left, right)}{'-again' if begun else ''}"
+        if name not in self.searches:
+            starts = [*begun, *left.carried(self.earlier, right), *left.carried(self.couplings, right)]
+            self.searches[name] = self.stages.stage(
+                name,
+                lambda: find_pair(
+                    *self.sides(left, right),
+                    limits=self.limits_with(left, right),
+                    starts=starts,
+                    every_row=self.options.every_row,
+                    seed=self.seed,
+                    spaces={"quick": _FEW_SPACES, "normal": None, "thorough": len(SPACES)}[self.options.effort],
+                    callback=self.report,
+                    deadline=self.deadline,
+                ),
+            )
+        return self.searches[name]
 
     def from_landmarks(self, *, thorough: bool = True, deadline: Deadline | None = None) -> Route:
         """Link by landmarks, candidates and a sparse assignment; judge what was found."""
@@ -334,20 +338,16 @@ class Linking(Prepared):
         may be linked to each other, and then both to the reference.
         """
         groups = [Joined.alone(number, size) for number, size in enumerate(rows_of(self.tables))]
-        tried: dict[str, PairLink] = {}
         while len(groups) > 1 and not self.deadline.passed:
             # Tables of which most is seen come first: the surest join is made before others depend on it.
             ranked = sorted(combinations(groups, 2), key=lambda pair: -min(self.seen(group) for group in pair))
             for left, right in ranked:
-                name = _named(left, right)
-                if name not in tried:
-                    tried[name] = self.searched(left, right)
-                matching = tried[name].form.matching
-                if stands_out(matching):
+                link = self.searched(left, right)
+                if stands_out(link.form.matching):
                     groups = [one for one in groups if one not in (left, right)]
-                    groups.append(left.with_partners(right, tried[name].permutation))
+                    groups.append(left.with_partners(right, link.permutation))
                     joins = len(self.tables) - 1
-                    self.report("joins", joins + 1 - len(groups), joins, matching.identification)
+                    self.report("joins", joins + 1 - len(groups), joins, link.form.matching.identification)
                     break
             else:
                 break

@@ -86,13 +86,6 @@ class FactorModel:
         full = _with_offset(rotation)
         return replace(self, loadings=self.loadings @ rotation, spread=full.T @ self.spread @ full)
 
-    def moved(self, transform: FloatArray, shift: FloatArray) -> FactorModel:
-        """Return the model in terms of other latents: those it has now are `transform @ other + shift`."""
-        full = _with_offset(transform)
-        full[:-1, -1] = shift
-        weights = np.concatenate([self.loadings, self.offsets[:, None]], axis=1) @ full
-        return replace(self, loadings=weights[:, :-1], offsets=weights[:, -1], spread=full.T @ self.spread @ full)
-
     def signed(self, signs: FloatArray) -> FactorModel:
         """Return the model of the columns times `signs` (each 1 or −1)."""
         return replace(self, loadings=self.loadings * signs[:, None], offsets=self.offsets * signs)
@@ -135,16 +128,6 @@ class Information:
         present = rows >= 0
         taken = self[np.maximum(rows, 0)]
         return Information(taken.precision * present[:, None, None], taken.shift * present[:, None])
-
-    def blurred(self, variance: float) -> Information:
-        """Return the information about latents that were seen with Gaussian noise of this variance added."""
-        if not variance:
-            return self
-        damped = np.linalg.inv(np.eye(self.rank) + variance * self.precision)
-        precision = self.precision @ damped
-        return Information(
-            0.5 * (precision + np.swapaxes(precision, -1, -2)), np.einsum("nab,nb->na", damped, self.shift)
-        )
 
     def rotated(self, rotation: FloatArray) -> Information:
         """Return the information about `latent @ rotation`, with an orthogonal rotation."""

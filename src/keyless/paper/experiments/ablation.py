@@ -226,7 +226,8 @@ def _run(run: Run) -> Outcome:
             "assigned by distances of whitened factors.",
             "portfolio, transforms: the search for canonical pairs. Without the portfolio it has one factor space; "
             "without transforms columns are standardised as they are.",
-            "leave-one-out: the joint model. Without it each table is linked with the reference alone.",
+            "leave-one-out: tables joined, each matched against all the others. Without it each table is linked with "
+            "the reference alone.",
             "The settings at 20% observed and with five narrow tables were added later, because the others "
             "showed no difference with and without the likelihood and leave-one-out.",
             "The oracle knows loadings and noise; there is none for real tables.",
