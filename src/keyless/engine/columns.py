@@ -85,8 +85,8 @@ _MOST_ROWS = 0.5
 _KICKS = 3
 """Rounds in which rotations next to the best ones are looked at."""
 
-_SAME_SCORE = 1e-3
-"""Nats per row by which a rotation must be better than those before to be another one."""
+_CLEARLY_BETTER = 0.05
+"""Part of the expected score by which a rotation must be better than those before to be worth a model."""
 
 _HELD_NOISE = 0.01
 """Part of a column's variance that is noise, in models of tables with so few entries that it cannot be estimated."""
@@ -148,11 +148,12 @@ class ColumnModel:
             infos = [_information(kind, rank, model, *table) for model, table in zip(models, self.tables, strict=True)]
             # Where little is seen of each row, rotations next to the best ones are looked at as well, unless even the
             # right rows would agree less than wrong ones do by chance.
-            hopeful = expected_score(*infos) >= 0.5 * np.log(max(self.limits.shape))
+            expected = expected_score(*infos)
+            hopeful = expected >= 0.5 * np.log(max(self.limits.shape))
             best = -np.inf
             found_next = alignments(*infos, allowed=self.allowed, given=starts, rounds=_KICKS if hopeful else 0)
             for found in islice(found_next, _MOST_ROTATIONS):
-                if found.score > best + _SAME_SCORE:
+                if found.score > best + _CLEARLY_BETTER * expected:
                     best = found.score
                     yield f"factors turned, {kind} rank {rank}, {found.start}", found.coupling
                 if is_late(self.deadline):
