@@ -34,7 +34,7 @@ from keyless.model.factor_model import (
 )
 from keyless.model.factors import Factors, whitened
 from keyless.pairs.limits import Limits
-from keyless.pairs.posterior import scaled
+from keyless.pairs.posterior import FIRST_SHARE, scaled
 from keyless.progress import Callback, Deadline, is_late
 
 __all__ = ["FEW_ROWS", "ColumnModel", "has_gaps", "is_narrow", "stands_out"]
@@ -155,7 +155,11 @@ class ColumnModel:
             for found in islice(found_next, _MOST_ROTATIONS):
                 if found.score > best + _CLEARLY_BETTER * expected:
                     best = found.score
-                    yield f"factors turned, {kind} rank {rank}, {found.start}", found.coupling
+                    name = f"factors turned, {kind} rank {rank}, {found.start}"
+                    yield name, found.coupling
+                    # The same where rows may have no partner: pairs that are forced on rows would spoil the model.
+                    ratios = np.where(found.log_ratio > FORBIDDEN, found.log_ratio, -np.inf).astype(np.float32)
+                    yield f"{name}, some alone", scaled(ratios, FIRST_SHARE * min(ratios.shape))[0]
                 if is_late(self.deadline):
                     return
 
