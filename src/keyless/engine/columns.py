@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from keyless.alignment.latents import alignments, expected_score
+from keyless.assignment import assign
 from keyless.engine.forms import Form
 from keyless.engine.refine import Matching, Refinement, identification
 from keyless.engine.search import STANDS_OUT
@@ -23,7 +24,6 @@ from keyless.engine.side import Side
 from keyless.likelihood.pairs import FORBIDDEN, pair_log_ratio
 from keyless.model.factor_model import (
     FactorModel,
-    Information,
     fit,
     fit_at_rank,
     fit_table,
@@ -135,19 +135,23 @@ class ColumnModel:
 
     def proposals(
         self, starts: Sequence[FloatArray] = (), *, thorough: bool = False
-    ) -> Iterator[tuple[str, FloatArray]]:
-        """Yield named couplings by rotations of one table's factors onto the other's, each better than those before.
+    ) -> Iterator[tuple[str, FloatArray, FactorModel]]:
+        """Yield rotations of one table's factors onto the other's, each clearly better than those before.
 
         Args:
             starts: couplings that are tried first.
             thorough: also look at models of the tables with other numbers of factors.
+
+        Yields:
+            A name, the coupling of the rows, and the model of all columns that the rotation makes of both models.
         """
         models = [fit_table(values, mask, largest_rank=self.largest_rank) for values, mask in self.tables]
         self.rank = max(model.rank for model in models) + _MORE_FACTORS
         for kind, rank in _plan(models, self.largest_rank)[: None if thorough else 1]:
-            infos = [_information(kind, rank, model, *table) for model, table in zip(models, self.tables, strict=True)]
-            # Where little is seen of each row, rotations next to the best ones are looked at as well, unless even the
-            # right rows would agree less than wrong ones do by chance.
+            views = [_model(kind, rank, model, *table) for model, table in zip(models, self.tables, strict=True)]
+            infos = [information(view, *table) for view, table in zip(views, self.tables, strict=True)]
+            # Rotations next to the best ones are looked at as well, unless even the right rows would agree less than
+            # wrong ones do by chance.
             expected = expected_score(*infos)
             hopeful = expected >= 0.5 * np.log(max(self.limits.shape))
             best = -np.inf
@@ -155,11 +159,8 @@ class ColumnModel:
             for found in islice(found_next, _MOST_ROTATIONS):
                 if found.score > best + _CLEARLY_BETTER * expected:
                     best = found.score
-                    name = f"factors turned, {kind} rank {rank}, {found.start}"
-                    yield name, found.coupling
-                    # The same where rows may have no partner: pairs that are forced on rows would spoil the model.
-                    ratios = np.where(found.log_ratio > FORBIDDEN, found.log_ratio, -np.inf).astype(np.float32)
-                    yield f"{name}, some alone", scaled(ratios, FIRST_SHARE * min(ratios.shape))[0]
+                    joined = views[0].joined(views[1].rotated(found.rotation))
+                    yield f"factors turned, {kind} rank {rank}, {found.start}", found.coupling, joined
                 if is_late(self.deadline):
                     return
 
@@ -181,17 +182,50 @@ class ColumnModel:
         """
         best: Matching | None = None
         tried: list[tuple[str, float]] = []
-        for name, coupling in self.proposals([coupling for _, coupling in starts], thorough=thorough):
-            found = self.run(coupling)
-            if found is None:
+        for name, coupling, model in self.proposals([coupling for _, coupling in starts], thorough=thorough):
+            for everybody in (True, False):
+                found = self.run(self.settled(coupling, model, everybody=everybody))
+                if found is None:
+                    continue
+                tried.append((name if everybody else f"{name}, some alone", found.identification))
+                best = found if best is None or found.better_than(best) else best
+                if stands_out(best):
+                    break
+            if best is None:
                 continue
-            tried.append((name, found.identification))
-            best = found if best is None or found.better_than(best) else best
             if callback is not None:
                 callback("starts", len(tried), 0, best.identification)
             if stands_out(best):
                 break
         return best, tried
+
+    def settled(self, coupling: FloatArray, model: FactorModel, *, everybody: bool) -> FloatArray:
+        """Return the coupling where a model and the rows matched by it settle, all rows used for both.
+
+        A few steps a round: the model remembers what each table says by itself while many pairs are wrong.
+
+        Args:
+            coupling: where to start.
+            model: likewise.
+            everybody: whether every row of the smaller table is given a partner.
+        """
+        whole = np.zeros(len(self.folds), dtype=np.int64)
+        common = FIRST_SHARE * min(self.limits.shape)
+        for _ in range(_ROUNDS):
+            before, ratios = coupling, self._ratios(whole, [model])
+            if everybody:
+                rows = np.flatnonzero(np.isfinite(ratios).any(axis=1))
+                permutation = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
+                rows = np.flatnonzero(permutation >= 0)
+                coupling = np.zeros(ratios.shape, dtype=np.float32)
+                coupling[rows, permutation[rows]] = 1.0
+            else:
+                coupling, common = scaled(ratios, common)
+            pairs = self._sure(coupling)
+            if len(pairs[0]) < _FEWEST_PAIRS or np.array_equal(pairs, self._sure(before)):
+                break
+            model = self._fitted(*pairs, model, _FINER_STEPS)
+        return coupling
 
     def run(self, coupling: FloatArray, *, common: float | None = None) -> Matching | None:
         """Return the best matching that is reached from a coupling; None where too few of its pairs are sure."""
@@ -304,9 +338,8 @@ def _plan(models: Sequence[FactorModel], largest_rank: int) -> list[tuple[str, i
     return [(kind, wanted) for kind, wanted in plan if wanted <= max(largest_rank, rank)]
 
 
-def _information(kind: str, rank: int, own: FactorModel, values: FloatArray, mask: BoolArray) -> Information:
-    """Return what each row says about its factors under a model of its table."""
+def _model(kind: str, rank: int, own: FactorModel, values: FloatArray, mask: BoolArray) -> FactorModel:
+    """Return a model of one table with so many factors."""
     if kind == "own":
-        return information(padded(own, rank), values, mask)
-    held = _HELD_NOISE if kind == "held" else None
-    return information(fit_at_rank(values, mask, rank, held_noise=held), values, mask)
+        return padded(own, rank)
+    return fit_at_rank(values, mask, rank, held_noise=_HELD_NOISE if kind == "held" else None)
