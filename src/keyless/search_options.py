@@ -24,7 +24,8 @@ class SearchOptions:
         rank: How many factors the tables have at most; found from the data unless given.
         effort: `quick` tries few first maps and compares with chance once. `thorough` tries every first map and
             compares with chance five times.
-        max_time: Seconds after which the best so far is returned, with a status that says so.
+        max_time: Seconds after which the best so far is returned, with a status that says so, or nobody is matched if
+            nothing was found by then.
     """
 
     reference: str | None = None
