@@ -68,8 +68,8 @@ def link(
         effort: `"quick"` tries few first maps and compares with chance once; `"thorough"` tries every first map and
             compares with chance five times.
         max_time: seconds after which the best so far is returned, with a status that says so; at most a second and a
-            tenth of the time later. Where nothing was found by then, nobody is matched. Reading of files counts, but is
-            not cut short. Ctrl-C does the same as soon as there is anything to return; a second Ctrl-C interrupts.
+            tenth of the time later. Where nothing was found by then, nobody is matched. The time to read files does not
+            count. Ctrl-C does the same as soon as there is anything to return; a second Ctrl-C interrupts.
         random_state: seed; the same seed gives the same answer.
         checkpoint: folder in which finished stages are kept; with the same tables and options they are not repeated.
         callback: called with stage, step, total (0 where not known) and objective; when it returns True the best so
@@ -109,7 +109,6 @@ class TableLinker(BaseEstimator, Options):  # type: ignore[misc]
         del y
         options = Options(**{option.name: getattr(self, option.name) for option in fields(Options)})
         options.check()
-        deadline = Deadline(options.max_time)
         if isinstance(options.random_state, np.random.RandomState):
             options = replace(options, random_state=int(options.random_state.randint(2**31 - 1)))
         check_no_options(tables)
@@ -119,6 +118,7 @@ class TableLinker(BaseEstimator, Options):  # type: ignore[misc]
         if options.repeats not in (None, "auto"):
             read = repeated_first(read, options.repeats)
         warn_of_text_numbers(read)
+        deadline = Deadline(options.max_time)
         with usual_view(self.callback) as callback:
             self.links_ = Linking(replace(options, callback=callback), read, deadline=deadline).links()
             repeated = self.links_.repeated if options.repeats == "auto" else None

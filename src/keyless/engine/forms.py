@@ -73,15 +73,16 @@ def best_form(left: Side, right: Side, found: Form, *, limits: Limits, deadline:
         deadline: when the best so far is returned.
     """
     best = found
-    looked: list[Form] = []
+    looked: list[tuple[float, Form]] = []
     for scales, one, two in _forms(left, right, rows=min(len(left), len(right))):
         if is_late(deadline):
             return best
         with cut_short(deadline):
             refinement = Refinement(one.compact, two.compact, limits=limits)
             matching = refinement.run(found.matching.coupling, rounds=1, common=found.matching.common)
-            looked.append(Form(scales, one, two, matching))
-    for form in sorted(looked, key=lambda form: -form.matching.strength)[:_TRIED]:
+            # Only how strong the matching is, is kept: matchings of all forms would fill the memory.
+            looked.append((matching.strength, Form(scales, one, two, found.matching)))
+    for _, form in sorted(looked, key=lambda each: -each[0])[:_TRIED]:
         if is_late(deadline):
             return best
         begun = replace(form, matching=best.matching)

@@ -281,6 +281,7 @@ class Search:
                     one.refined = self.refinement.run(
                         self._widened(one), rounds=1 if late else _FIRST_ROUNDS, deadline=self.deadline
                     )
+                    one.coupling = None  # the matching has its own
 
     def _widened(self, one: _Reached) -> Any:
         """Return the coupling of all rows that a map found on some of them gives."""
