@@ -60,8 +60,9 @@ def memory_needed(shapes: Sequence[tuple[int, int]], *, all_pairs: bool | None =
     """Return about how many bytes it takes to link tables of these shapes, the reference first.
 
     Below `LARGE_ROWS` rows a search holds some arrays of reference rows × rows per table, more of them while it seeks a
-    map with all cores on some of the rows, and every table as numbers, mask, scores and filled. From there on what is held grows with the rows and not with their square: the
-    tables, a few arrays of rows × rank, and a few candidates for each row.
+    map with all cores on some of the rows, and every table as numbers, mask, scores and filled. From there on what is
+    held grows with the rows and not with their square: the tables, a few arrays of rows × rank, and a few candidates
+    for each row.
 
     Args:
         shapes: rows and columns of each table.
