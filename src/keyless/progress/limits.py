@@ -137,7 +137,10 @@ class cut_short:  # noqa: N801 - it reads like a function, and mypy must know th
     """
 
     def __init__(self, deadline: Deadline | None, *, grace: bool = False) -> None:
-        self._asked = () if deadline is None else (lambda: deadline.over if grace else deadline.passed,)
+        self._asked: tuple[Callable[[], bool], ...] = ()
+        # Without a time limit nothing is ever over.
+        if deadline is not None and not (grace and deadline.remaining is None):
+            self._asked = (lambda: deadline.over if grace else deadline.passed,)
 
     def __enter__(self) -> None:
         self._before = _CUT.set((*_CUT.get(), *self._asked))
