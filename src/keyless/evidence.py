@@ -27,7 +27,7 @@ from keyless.landmarks import LargeLink
 from keyless.likelihood import FORBIDDEN
 from keyless.pairs.constraints import Constraints
 from keyless.pairs.limits import Limits
-from keyless.progress import Callback, Deadline
+from keyless.progress import Callback, Deadline, cut_short
 
 __all__ = [
     "Doubt",
@@ -257,19 +257,21 @@ def judge_joint(
         constraints: those it was found under.
         comparisons: how many times the link is destroyed and sought.
         seed: of all random numbers.
-        deadline: after which no further null search begins.
+        deadline: at which null searches are given up.
         callback: called after every null search, with stage `"chance"` and the mean score it reached.
     """
-    nulls = chance_scores(
-        tables,
-        rank=link.model.rank,
-        may_be_alone=link.may_be_alone,
-        comparisons=comparisons,
-        seed=seed,
-        constraints=constraints,
-        deadline=deadline,
-        callback=callback,
-    )
+    nulls: list[list[float]] = [[] for _ in tables[1:]]
+    with cut_short(deadline):
+        nulls = chance_scores(
+            tables,
+            rank=link.model.rank,
+            may_be_alone=link.may_be_alone,
+            comparisons=comparisons,
+            seed=seed,
+            constraints=constraints,
+            deadline=deadline,
+            callback=callback,
+        )
     held_out = held_out_log_ratios(tables, link.rows, rank=link.model.rank + 2)
     best = max((start.score for start in link.starts), default=0.0)
     agreement = sum(start.score >= best - 0.01 * abs(best) for start in link.starts)

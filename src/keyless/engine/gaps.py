@@ -18,7 +18,7 @@ from keyless.likelihood.pairs import FORBIDDEN, pair_log_ratio
 from keyless.model.factor_model import FactorModel, fit, information, initial_model
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import scaled
-from keyless.progress import Deadline, is_late
+from keyless.progress import Deadline, cut_short, is_late
 
 __all__ = ["has_gaps", "matched_with_gaps"]
 
@@ -79,20 +79,24 @@ def matched_with_gaps(
         rows, columns = (index.astype(np.int64) for index in np.nonzero(current.coupling > _SURE))
         if len(rows) < 2 * _FOLDS * _PAIRS_PER_FACTOR:
             break
-        ratios = np.empty(found.ratios.shape, dtype=np.float32)
-        for fold in range(_FOLDS):
-            known = folds[rows] != fold
-            models[fold] = model = _fitted(tables, rows[known], columns[known], models[fold])
-            own = folds == fold
-            ratios[own] = _log_ratios(model, tables, own, None if allowed is None else allowed[own])
-        coupling, common = scaled(ratios, current.common)
-        current = replace(
-            current,
-            coupling=coupling,
-            common=common,
-            ratios=ratios,
-            identification=identification(ratios, coupling),
-        )
+        before = current
+        with cut_short(deadline):
+            ratios = np.empty(found.ratios.shape, dtype=np.float32)
+            for fold in range(_FOLDS):
+                known = folds[rows] != fold
+                models[fold] = model = _fitted(tables, rows[known], columns[known], models[fold])
+                own = folds == fold
+                ratios[own] = _log_ratios(model, tables, own, None if allowed is None else allowed[own])
+            coupling, common = scaled(ratios, current.common)
+            current = replace(
+                current,
+                coupling=coupling,
+                common=common,
+                ratios=ratios,
+                identification=identification(ratios, coupling),
+            )
+        if current is before:
+            break
         if current.strength > best.strength:
             best, waited = current, 0
         else:

@@ -21,7 +21,7 @@ from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import LEAST_STATED, Posterior, posterior
 from keyless.parallel import one_thread
-from keyless.progress import Callback, Deadline, is_late
+from keyless.progress import Callback, Deadline, cut_short, is_late
 
 __all__ = [
     "PairLink",
@@ -188,7 +188,7 @@ def compared(
             deadline=deadline,
             callback=callback,
         )
-    return replace(link, crossings=tuple(found))
+    return replace(link, crossings=tuple(found), status=status_at(deadline))
 
 
 def find_pair(
@@ -237,11 +237,13 @@ def find_pair(
             )
         hopeless = bool(early) and early[0].hopeless
         if not hopeless and not is_late(deadline):
-            form = best_form(left, right, form, limits=own, deadline=deadline)
-            if has_gaps(left, right):
-                by_columns = matched_with_gaps(left, right, form.matching, limits=own, deadline=deadline)
-                form = replace(form, matching=by_columns)
-            permutation, chances, everybody = matched(form.matching.ratios, every_row)
+            with cut_short(deadline, grace=True):
+                better = best_form(left, right, form, limits=own, deadline=deadline)
+                if has_gaps(left, right):
+                    by_columns = matched_with_gaps(left, right, better.matching, limits=own, deadline=deadline)
+                    better = replace(better, matching=by_columns)
+                permutation, chances, everybody = matched(better.matching.ratios, every_row)
+                form = better
         ratios = form.matching.ratios
     back = [np.argsort(side.order) for side in (left, right)]
     return PairLink(
