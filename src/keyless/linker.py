@@ -22,7 +22,7 @@ from keyless.doorway import (
 from keyless.linking import Linking
 from keyless.links import Links
 from keyless.options import Options
-from keyless.progress import usual_view
+from keyless.progress import Deadline, usual_view
 from keyless.search_options import Effort, Partners, ScaleName
 from keyless.tables import Reading, read_tables
 
@@ -76,8 +76,9 @@ def link(
             the data.
         effort: how much the search tries. `"quick"` tries few ways to fit the tables, and compares the result with
             chance once; `"thorough"` tries all ways, and compares five times.
-        max_time: seconds after which the best so far is returned, with a status that says so. Ctrl-C does the same at
-            once; a second Ctrl-C interrupts.
+        max_time: seconds after which the best so far is returned, with a status that says so; at most a second and a
+            tenth of the time later. Where nothing was found by then, nobody is matched. The time to read files does not
+            count. Ctrl-C does the same as soon as there is anything to return; a second Ctrl-C interrupts.
         random_state: seed; the same seed gives the same answer.
         checkpoint: folder in which finished stages are kept; with the same tables and options they are not repeated.
         callback: called with stage, step, total (0 where not known) and objective; when it returns True the best so
@@ -126,12 +127,14 @@ class TableLinker(BaseEstimator, Options):  # type: ignore[misc]
         if options.repeats not in (None, "auto"):
             read = repeated_first(read, options.repeats)
         warn_of_text_numbers(read)
+        deadline = Deadline(options.max_time)
         with usual_view(self.callback) as callback:
-            self.links_ = Linking(replace(options, callback=callback), read).links()
+            self.links_ = Linking(replace(options, callback=callback), read, deadline=deadline).links()
             repeated = self.links_.repeated if options.repeats == "auto" else None
-            if repeated is not None:
+            if repeated is not None and not deadline.passed:
                 read = repeated_first(read, repeated)
-                self.links_ = Linking(replace(options, callback=callback, repeats=repeated), read).links()
+                options = replace(options, callback=callback, repeats=repeated)
+                self.links_ = Linking(options, read, deadline=deadline).links()
         self.n_features_in_ = {table.name: table.block.shape[1] for table in read}
         return self
 

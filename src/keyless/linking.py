@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, Literal
 
@@ -21,20 +22,20 @@ from keyless.engine import (
     tells_by_groups,
 )
 from keyless.engine.columns import FEW_ROWS, stands_out
-from keyless.engine.joined import Joined, side_by_side
+from keyless.engine.joined import Joined
 from keyless.errors import Status
 from keyless.evidence import Evidence, judge_large, judge_pair, judged_rows
 from keyless.findings import Found, Route, canonical_correlations
 from keyless.landmarks import LargeSearch
 from keyless.links import Links, TableLink
 from keyless.maps.signatures import SPACES
-from keyless.model.factor_model import FactorModel, fit, initial_model
+from keyless.model.factor_model import FactorModel, fit, initial_model, model_from_directions
 from keyless.model.joint_model import JointModel
 from keyless.model.moments import Moments, fit_moments
 from keyless.options import Options
 from keyless.pairs.stated import with_known_pairs
 from keyless.prepared import Prepared, rows_of
-from keyless.progress import Deadline, stopped_by_interrupt
+from keyless.progress import Deadline, cut_short, stopped_by_interrupt
 from keyless.saved.checkpoints import Checkpoints, fingerprint
 from keyless.tables import Table
 from keyless.tables.memory import has_many_rows
@@ -69,6 +70,8 @@ _MOST_SEARCHED = 100_000
 """Rows up to which two tables that landmarks link, but not sharply, are searched for canonical pairs."""
 
 _STOPPED = Status("stopped", "Stopped when asked to, with the best found so far. Run it again to let it finish.")
+_LATE = Status("max_time", "Stopped at the time limit with the best found so far. Raise the time limit.")
+_NOTHING_YET = Status("max_time", "Stopped at the time limit before any match was found. Raise the time limit.")
 
 Way = Literal["auto", "pairs", "landmarks"]
 
@@ -81,6 +84,7 @@ class Linking(Prepared):
         tables: the tables as read, the reference first.
         way: the one way of linking to take; `"auto"`: the way, or ways, that suit the tables.
         earlier: per table, by name, the coupling of an earlier link whose map was believed; the search begins there.
+        deadline: when the best so far is returned; None: after the options' `max_time` from now on.
     """
 
     def __init__(
@@ -90,13 +94,15 @@ class Linking(Prepared):
         way: Way = "auto",
         *,
         earlier: Mapping[str, FloatArray] | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         sizes = rows_of(tables)
         large = way == "landmarks" or (way == "auto" and has_many_rows(sizes))
         super().__init__(options, tables, large=large)
         self.way = way
         self.began = time.monotonic()
-        self.deadline = Deadline(options.max_time)
+        self.deadline = Deadline(options.max_time) if deadline is None else deadline
+        self.so_far: Route | None = None
         self.history: list[Mapping[str, Any]] = []
         self.earlier = {}
         for number, table in enumerate(self.given):
@@ -132,8 +138,11 @@ class Linking(Prepared):
 
     def links(self) -> Links:
         """Run, and return what was found; Ctrl-C returns the best so far."""
-        with stopped_by_interrupt(self.deadline):
+        route: Route | None = None
+        with stopped_by_interrupt(self.deadline), cut_short(self.deadline, grace=True):
             route = self.route()
+        if route is None:
+            route = self.nothing_yet() if self.so_far is None else replace(self.so_far, status=_LATE)
         linkable = all(found.evidence.verdict != "unlinkable" for found in route.found)
         return Links(
             tables=self.given,
@@ -156,6 +165,17 @@ class Linking(Prepared):
             seed=self.random_state,
             history=tuple(self.history),
         )
+
+    def nothing_yet(self) -> Route:
+        """Return what is known where time was up before any match was found: nothing about any row."""
+        found = []
+        for limits in self.limits_of_tables:
+            needed = float(np.mean(np.log(np.maximum(limits.choices, 1))))
+            unknown = Evidence("uncertain", 0.0, (), needed, 0.0, 0)
+            nobody, nothing = np.full(limits.shape[0], -1), sparse.csr_array(limits.shape)
+            found.append(Found.of(nobody, nothing, correlations=np.empty(0), evidence=unknown, limits=limits))
+        scales = tuple(t.scales for t in self.large_tables) if self.large else self.scales
+        return Route("none", found, _without_factors(sum(map(len, scales))), _NOTHING_YET, (), scales)
 
     def route(self) -> Route:
         """Choose how the tables are searched.
@@ -183,17 +203,17 @@ class Linking(Prepared):
         """Link tables of less than 5,000 rows."""
         landmarks: Route | None = None
         if self.way == "auto" and self.narrow and max(rows_of(self.tables)) > FEW_ROWS:
-            landmarks = self.from_landmarks(thorough=False, deadline=self.deadline.half())
+            self.so_far = landmarks = self.from_landmarks(thorough=False, deadline=self.deadline.half())
             if _is_sharp(landmarks):
                 return landmarks
-        pairs = self.from_joined() if len(self.tables) > 2 else self.from_pairs()
+        self.so_far = pairs = self.from_joined() if len(self.tables) > 2 else self.from_pairs()
         if landmarks is not None and landmarks.linked and _expected_right(landmarks) > _expected_right(pairs):
             return landmarks
         return pairs
 
     def large_route(self) -> Route:
         """Link by landmarks, and by canonical pairs where those are not sharp; return what promises more matches."""
-        landmarks = self.from_landmarks()
+        self.so_far = landmarks = self.from_landmarks()
         if self.way == "landmarks" or self.is_enough(landmarks):
             return landmarks
         pairs = self.from_pairs(self.many_rows)
@@ -377,7 +397,11 @@ class Linking(Prepared):
         for number, (link, left, right) in enumerate(links, start=1):
             # Columns that both tables have tell a correspondence from its mirror images, as known pairs do.
             told = bool(self.constraints.known) or (0, number) in self.shared
-            evidence = judge_pair(link, limits=self.limits_with(left, right), known=told)
+            limits = self.limits_with(left, right)
+            # Without time to compare it, what was found is in doubt.
+            evidence = judge_pair(replace(link, crossings=()), limits=limits, known=told)
+            with cut_short(self.deadline, grace=True):
+                evidence = judge_pair(link, limits=limits, known=told)
             rows, columns = left.entities_of(0), right.entities_of(number)
             among = np.ix_(rows, columns)
             whole = len(rows) == len(left) and len(columns) == len(right) and len(left.numbers) == 1
@@ -443,14 +467,20 @@ class Linking(Prepared):
         self.report("matched", round(found.expected_right), len(found.permutation), found.evidence.score)
 
     def model_of(self, permutations: Sequence[IntArray]) -> FactorModel:
-        """Fit the joint model of all tables in a given order.
+        """Return the joint model of all tables in a given order; one without factors where there is no time for it."""
+        rows = [np.arange(len(self.scores[0][0])), *permutations]
+        values, mask = side_by_side(self.scores, rows)
+        rank = max(1, min(self.options.rank or 40, min(values.shape) // 2))
+        with cut_short(self.deadline, grace=True):
+            return self.fitted_model(values, mask, rows, rank=rank)
+        return _without_factors(values.shape[1])
+
+    def fitted_model(self, values: FloatArray, mask: FloatArray, rows: Sequence[IntArray], *, rank: int) -> FactorModel:
+        """Fit the joint model.
 
         Of many rows it is fitted to their mean products, which takes no longer for more of them; with gaps a few steps
         over the rows follow.
         """
-        rows = [np.arange(len(self.scores[0][0])), *permutations]
-        values, mask = side_by_side(self.scores, rows)
-        rank = max(1, min(self.options.rank or 40, min(values.shape) // 2))
         steps = _LATE_STEPS if self.deadline.passed else _MODEL_STEPS
         if len(values) <= _ROWS_FOR_STEPS:
             return fit(values, mask, initial_model(values, mask, rank), max_iter=steps)[0]
@@ -503,6 +533,11 @@ def _partners(home: Joined, left: Joined, number: int, size: int) -> FloatArray:
         both = np.flatnonzero((home.rows_of(other) >= 0) & (home.rows_of(number) >= 0))
         coupling[left.entities_of(other)[home.rows_of(other)[both]], home.rows_of(number)[both]] = 1.0
     return coupling
+
+
+def _without_factors(columns: int) -> FactorModel:
+    """Return a model that knows nothing: every entry is expected at the mean of its column."""
+    return model_from_directions(np.zeros((columns, 1)), noise=1.0)
 
 
 def _is_sharp(route: Route) -> bool:

@@ -27,7 +27,8 @@ class SearchOptions:
             option the number is found from the data.
         effort: How much the search tries. `quick` tries few ways to fit the tables, and compares the result with chance
             once. `thorough` tries all ways, and compares five times.
-        max_time: Seconds after which the search ends with the best result so far, and says so.
+        max_time: Seconds after which the search ends with the best result so far, and says so. If nothing was found by
+            then, nobody is matched.
     """
 
     reference: str | None = None

@@ -35,7 +35,7 @@ from keyless.model.factor_model import (
 from keyless.model.factors import Factors, whitened
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, scaled
-from keyless.progress import Callback, Deadline, is_late
+from keyless.progress import Callback, Deadline, cut_short, is_late
 
 __all__ = ["FEW_ROWS", "ColumnModel", "has_gaps", "is_narrow", "stands_out"]
 
@@ -182,21 +182,22 @@ class ColumnModel:
         """
         best: Matching | None = None
         tried: list[tuple[str, float]] = []
-        for name, coupling, model in self.proposals([coupling for _, coupling in starts], thorough=thorough):
-            for everybody in (True, False):
-                found = self.run(self.settled(coupling, model, everybody=everybody))
-                if found is None:
+        with cut_short(self.deadline):
+            for name, coupling, model in self.proposals([coupling for _, coupling in starts], thorough=thorough):
+                for everybody in (True, False):
+                    found = self.run(self.settled(coupling, model, everybody=everybody))
+                    if found is None:
+                        continue
+                    tried.append((name if everybody else f"{name}, some alone", found.identification))
+                    best = found if best is None or found.better_than(best) else best
+                    if stands_out(best):
+                        break
+                if best is None:
                     continue
-                tried.append((name if everybody else f"{name}, some alone", found.identification))
-                best = found if best is None or found.better_than(best) else best
+                if callback is not None:
+                    callback("starts", len(tried), 0, best.identification)
                 if stands_out(best):
                     break
-            if best is None:
-                continue
-            if callback is not None:
-                callback("starts", len(tried), 0, best.identification)
-            if stands_out(best):
-                break
         return best, tried
 
     def settled(self, coupling: FloatArray, model: FactorModel, *, everybody: bool) -> FloatArray:

@@ -20,7 +20,7 @@ from keyless.engine.search import Search
 from keyless.engine.side import Side
 from keyless.model.factors import Factors, whitened
 from keyless.pairs.limits import Limits
-from keyless.progress import Callback, Deadline, is_late
+from keyless.progress import Callback, Deadline, cut_short, is_late
 
 __all__ = ["FAR_ABOVE", "Crossing", "crossings"]
 
@@ -114,7 +114,7 @@ def crossings(
         comparisons: how many comparisons are made at the most; fewer where the first is clear.
         seed: of the splits.
         starts: named couplings that the search for the link began with; so do the searches that tell chance.
-        deadline: after which no further comparison begins.
+        deadline: at which the comparison that is under way is given up.
         callback: called after each, with stage `"chance"` and the nats that chance reached.
     """
     found: list[Crossing] = []
@@ -127,10 +127,13 @@ def crossings(
         compared = _shuffled(form, limits, rng)
     else:
         compared = _halved(form, permutation, rng, starts)
-    for _ in range(comparisons):
+    for number in range(1, comparisons + 1):
         if is_late(deadline):
             break
-        found.append(next(compared))
+        with cut_short(deadline):
+            found.append(next(compared))
+        if len(found) < number:
+            break
         if callback is not None:
             callback("chance", len(found), comparisons, found[-1].chance)
         if found[0].decided:

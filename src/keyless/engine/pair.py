@@ -22,7 +22,7 @@ from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import LEAST_STATED, Posterior, posterior
 from keyless.parallel import one_thread
-from keyless.progress import Callback, Deadline, is_late
+from keyless.progress import Callback, Deadline, cut_short, is_late
 
 __all__ = [
     "PairLink",
@@ -205,7 +205,7 @@ def compared(
             deadline=deadline,
             callback=callback,
         )
-    return replace(link, crossings=tuple(found))
+    return replace(link, crossings=tuple(found), status=status_at(deadline))
 
 
 def find_pair(
@@ -239,7 +239,7 @@ def find_pair(
             by_columns, tried = columns.found(begun, callback=callback)
             if by_columns is not None:
                 form = Form(left.scales, left.factors(), right.factors(), by_columns, by_columns=True)
-        if form is None or not stands_out(form.matching):
+        if form is None or not (stands_out(form.matching) or is_late(deadline)):
             search = Search(
                 left.factors(), right.factors(), own, starts=begun, spaces=spaces, deadline=deadline, callback=callback
             )
@@ -269,9 +269,11 @@ def find_pair(
                 if by_columns is not None and stands_out(by_columns):
                     form, early = replace(form, matching=by_columns, by_columns=True), []
             if not (early and early[0].hopeless) and not is_late(deadline):
-                form = _finished(left, right, form, columns, limits=own, deadline=deadline)
+                with cut_short(deadline, grace=True):
+                    form = _finished(left, right, form, columns, limits=own, deadline=deadline)
         if form.by_columns and columns is not None:
-            form = columns.in_factors(form)
+            with cut_short(deadline, grace=True):
+                form = columns.in_factors(form)
         permutation, chances, everybody = matched(form.matching.ratios, every_row)
         ratios = form.matching.ratios
     back = [np.argsort(side.order) for side in (left, right)]

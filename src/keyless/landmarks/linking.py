@@ -27,7 +27,7 @@ from keyless.model.scales import Scale
 from keyless.pairs.constraints import Constraints
 from keyless.pairs.neighbours import nearest
 from keyless.pairs.posterior import largest, pair_places, prior_log_odds
-from keyless.progress import Callback, Deadline
+from keyless.progress import Callback, Deadline, time_left
 
 __all__ = ["LargeLink", "LargeSearch"]
 
@@ -291,7 +291,7 @@ class LargeSearch:
         match = partial(match_candidates, may_be_alone=self.may_be_alone, permits=permits, known=known)
         found = self.candidates(left, right, clouds, parts=self.parts(number), further=True)
         self.report("candidates", number, len(self.tables) - 1, found.ratios.nnz / max(len(left), 1))
-        matched = match(found, max_time=self.remaining())
+        matched = match(found, max_time=time_left(self.deadline))
         for _ in range(_LEFTOVER_ROUNDS if way.found else 0):
             rows = np.flatnonzero(matched.permutation < 0)
             columns = np.setdiff1d(np.arange(len(right)), matched.permutation)
@@ -302,7 +302,7 @@ class LargeSearch:
             ):
                 break
             found = found + self.candidates(left, right, clouds, parts=self.parts(number, rows, columns), every=True)
-            matched = match(found, max_time=self.remaining())
+            matched = match(found, max_time=time_left(self.deadline))
             # Where everybody has a partner the search goes on until they are found, or no more are.
             if matched.may_be_alone or np.count_nonzero(matched.permutation < 0) == len(rows):
                 break
@@ -394,11 +394,6 @@ class LargeSearch:
             return found
 
         return permitted
-
-    def remaining(self) -> float | None:
-        """Return the seconds left, at least a moment, so that what is quick is always done."""
-        left = None if self.deadline is None else self.deadline.remaining
-        return None if left is None else max(left, 1e-3)
 
     def expired(self) -> bool:
         """Whether time is up."""

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from keyless.progress import check_time, in_time
+
 __all__ = [
     "ColumnStatistics",
     "FactorModel",
@@ -234,6 +236,7 @@ def em_step(
     """
     means, covariance, log_z = posterior(information(model, values, mask))
     first, second = moments(means, covariance)
+    check_time()
     statistics = column_statistics(values, mask, first, second)
     bound = evidence(model, float(log_z.sum()), statistics)
     return advanced(model, statistics, second[:, :-1, :-1].mean(axis=0), noise_prior_rows=noise_prior_rows), bound
@@ -311,6 +314,7 @@ def fit_steps(
     for iteration in range(max_iter):
         if iteration and expired is not None and expired():
             break
+        check_time()
         updated, bound = step(model)
         # The first evidence belongs to whatever was given; only later ones can be compared.
         bound = bound if iteration else -np.inf
@@ -334,7 +338,7 @@ def initial_model(values: FloatArray, mask: BoolArray, rank: int, *, noise: floa
         noise: noise variance to start from; low starts keep weak factors alive.
     """
     share = max(float(mask.mean()), 1e-6)
-    _, singular, right = np.linalg.svd(values / np.sqrt(len(values)), full_matrices=False)
+    _, singular, right = in_time(lambda: np.linalg.svd(values / np.sqrt(len(values)), full_matrices=False))
     rank = min(rank, len(singular))
     return model_from_directions((right[:rank] * singular[:rank, None]).T / share, noise=noise)
 
@@ -426,6 +430,7 @@ def _fit_common(
     """EM with one noise and one shrinkage for all; `schedule` gives each step's noise, None where it is estimated."""
     noise = float(model.noise.mean())
     for held in schedule:
+        check_time()
         model = _made_common(model, noise if held is None else held)
         means, covariance, _ = posterior(information(model, values, mask))
         first, second = moments(means, covariance)
