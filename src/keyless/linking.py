@@ -22,7 +22,7 @@ from keyless.engine import (
     tells_by_groups,
 )
 from keyless.engine.columns import FEW_ROWS, stands_out
-from keyless.engine.joined import Joined
+from keyless.engine.joined import Joined, side_by_side
 from keyless.errors import Status
 from keyless.evidence import Evidence, judge_large, judge_pair, judged_rows
 from keyless.findings import Found, Route, canonical_correlations
