@@ -52,7 +52,7 @@ def strangers():
         forbid=[("P1", "S1")],
         scales="identity",
         rank=2,
-        max_time=0.2,
+        effort="quick",
     )
 
 

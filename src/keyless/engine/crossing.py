@@ -120,9 +120,9 @@ def crossings(
     found: list[Crossing] = []
     rng = np.random.default_rng([seed, 5])
     matched = np.flatnonzero(permutation >= 0)
-    few = form.by_columns and _FEWEST_BY_COLUMNS <= len(matched) <= FEW_ROWS
-    if sides is not None and few and limits.groups is None:
-        compared = _halved_columns(sides, permutation, rng)
+    if sides is not None and form.by_columns and len(matched) <= FEW_ROWS:
+        few = len(matched) < _FEWEST_BY_COLUMNS or limits.groups is not None
+        compared = _shuffled_columns(form, sides, limits, rng) if few else _halved_columns(sides, permutation, rng)
     elif len(matched) < _FEWEST_PAIRS or limits.groups is not None:
         compared = _shuffled(form, limits, rng)
     else:
@@ -186,6 +186,17 @@ def _halved_columns(sides: tuple[Side, Side], permutation: IntArray, rng: np.ran
             again = 0.0 if fresh is None else float(np.mean(fresh.ratios.argmax(axis=1) == place))
             found = replace(found, again=again)
         yield found
+
+
+def _shuffled_columns(
+    form: Form, sides: tuple[Side, Side], limits: Limits, rng: np.random.Generator
+) -> Iterator[Crossing]:
+    """Yield comparisons with what models of all columns find where the right table has its factors shuffled."""
+    while True:
+        right = sides[1].shuffled(rng)
+        own = limits.reordered(np.arange(limits.shape[0]), right.order)
+        chance = ColumnModel(sides[0], right, limits=own).found()[0]
+        yield Crossing(_nats_per_row(form.matching), _nats_per_row(chance), halved=False)
 
 
 def _nats_per_row(matching: Matching | None) -> float:

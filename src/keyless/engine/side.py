@@ -77,6 +77,14 @@ class Side:
         )
         return side, rows[side.order]
 
+    def shuffled(self, rng: np.random.Generator) -> Side:
+        """Return a table of which every factor has its rows permuted on its own; gaps and noise stay."""
+        scores, mask = self.scores()
+        model = fit_table(scores, mask, largest_rank=self.max_rank)
+        means = posterior(information(model, scores, mask))[0]
+        mixed = np.column_stack([rng.permutation(factor) for factor in means.T])
+        return Side(scores + (mixed - means) @ model.loadings.T, mask, scales="identity", max_rank=self.max_rank)
+
     def scores(self) -> tuple[FloatArray, BoolArray]:
         """Return the columns on their scales, 0 where missing, and which entries are observed."""
         return scale_table(self.values, self.mask, kind=self.scales)[0], self.mask
