@@ -124,6 +124,9 @@ class ColumnModel:
         self.largest_rank = max(left.max_rank, 1)
         self.rank = min(self.largest_rank, _RANK)
         self.limits, self.deadline, self.allowed = limits, deadline, limits.mask()
+        # Where a row may be matched to few others, as inside groups, each of them is the likelier beforehand.
+        places = (place.ravel() for place in np.indices(limits.shape))
+        self.head_start = limits.head_start(*places).reshape(limits.shape).astype(np.float32)
         self.gaps = has_gaps(left, right)
         self.seen = min(float(side.mask.mean()) for side in (left, right))
         self.refinement = Refinement(left.factors().compact, right.factors().compact, limits=limits)
@@ -323,7 +326,7 @@ class ColumnModel:
                 exact_pairs=0,
             )
             ratios[own] = np.where(found > FORBIDDEN, found, -np.inf)
-        return ratios
+        return ratios + self.head_start
 
 
 def _plan(models: Sequence[FactorModel], largest_rank: int) -> list[tuple[str, int]]:

@@ -121,8 +121,10 @@ def crossings(
     rng = np.random.default_rng([seed, 5])
     matched = np.flatnonzero(permutation >= 0)
     if sides is not None and form.by_columns and len(matched) <= FEW_ROWS:
-        few = len(matched) < _FEWEST_BY_COLUMNS or limits.groups is not None
-        compared = _shuffled_columns(form, sides, limits, rng) if few else _halved_columns(sides, permutation, rng)
+        if len(matched) < _FEWEST_BY_COLUMNS:
+            compared = _shuffled_columns(form, sides, limits, rng)
+        else:
+            compared = _halved_columns(sides, permutation, limits, rng)
     elif len(matched) < _FEWEST_PAIRS or limits.groups is not None:
         compared = _shuffled(form, limits, rng)
     else:
@@ -165,27 +167,37 @@ def _halved(
         yield found
 
 
-def _halved_columns(sides: tuple[Side, Side], permutation: IntArray, rng: np.random.Generator) -> Iterator[Crossing]:
+def _halved_columns(
+    sides: tuple[Side, Side], permutation: IntArray, limits: Limits, rng: np.random.Generator
+) -> Iterator[Crossing]:
     """Yield the same comparisons by models of all columns, which tell rows apart in smaller halves."""
     rows = np.flatnonzero(permutation >= 0)
     while True:
         chosen = rng.permutation(rows)
         half = len(chosen) // 2
         left, own = sides[0].some(np.sort(chosen[:half]))
-        (right, partners), (crossed, _) = (
+        (right, partners), (crossed, others) = (
             sides[1].some(np.sort(permutation[part])) for part in (own, chosen[half : 2 * half])
         )
         place = np.argsort(partners)[np.searchsorted(np.sort(partners), permutation[own])]
         pairs = np.zeros((half, half))
         pairs[np.arange(half), place] = 1.0
-        model = ColumnModel(left, right, limits=Limits((half, half)))
-        stranger = ColumnModel(left, crossed, limits=Limits((half, half)))
-        found = Crossing(_nats_per_row(model.run(pairs)), _nats_per_row(stranger.found()[0]))
+        same, strange = (
+            ColumnModel(left, side, limits=_groups_of(limits, own, columns))
+            for side, columns in ((right, partners), (crossed, others))
+        )
+        found = Crossing(_nats_per_row(same.run(pairs)), _nats_per_row(strange.found()[0]))
         if not found.decided:
-            fresh = model.found()[0]
+            fresh = same.found()[0]
             again = 0.0 if fresh is None else float(np.mean(fresh.ratios.argmax(axis=1) == place))
             found = replace(found, again=again)
         yield found
+
+
+def _groups_of(limits: Limits, rows: IntArray, columns: IntArray) -> Limits:
+    """Return which of some rows are in the same groups; what else is known about them is left aside."""
+    groups = None if limits.groups is None else (limits.groups[0][rows], limits.groups[1][columns])
+    return Limits((len(rows), len(columns)), groups)
 
 
 def _shuffled_columns(
