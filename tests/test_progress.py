@@ -86,12 +86,19 @@ def test_work_under_way_may_be_finished_a_little_later(clock, processor):
     assert deadline.over
 
 
-def test_a_busy_machine_leaves_as_much_processor_time(clock, processor):
+@pytest.mark.parametrize(
+    ("passed", "worked", "then"),
+    [
+        pytest.param(2, 0.5, (0, 0.2), id="others keep the machine busy"),
+        pytest.param(0.5, 50, (0.2, 0), id="other threads are at work"),
+    ],
+)
+def test_a_busy_machine_leaves_as_much_time(clock, processor, passed, worked, then):
     deadline = Deadline(0)
     assert deadline.passed
-    clock[0], processor[0] = clock[0] + 2, processor[0] + 0.5
+    clock[0], processor[0] = clock[0] + passed, processor[0] + worked
     assert not deadline.over
-    processor[0] += 0.2
+    clock[0], processor[0] = clock[0] + then[0], processor[0] + then[1]
     assert deadline.over
 
 
@@ -100,15 +107,6 @@ def test_nobody_waits_for_ever_on_a_busy_machine(clock):
     deadline = Deadline(0)
     assert deadline.passed
     clock[0] += 2.5
-    assert deadline.over
-
-
-def test_other_threads_at_work_leave_as_much_time(clock, processor):
-    deadline = Deadline(0)
-    assert deadline.passed
-    clock[0], processor[0] = clock[0] + 0.5, processor[0] + 50
-    assert not deadline.over
-    clock[0] += 0.2
     assert deadline.over
 
 

@@ -94,7 +94,7 @@ def test_what_was_found_before_is_returned(monkeypatch):
     made = make_shuffled_tables(230, (12, 10), rank=3, random_state=0)
     monkeypatch.setattr(linking, "find_pair", endless)
     monkeypatch.setattr(linking, "_is_sharp", lambda _route: False)
-    links = keyless.link(made.tables, max_time=6, random_state=0)
+    links = keyless.link(made.tables, max_time=10, random_state=0)
     assert links.choices["route"] == "landmarks"
     assert links.status.reason == "max_time"
     assert (links.permutations["table1"] == made.truth["table1"]).mean() > 0.9
@@ -104,7 +104,7 @@ def test_what_was_found_before_is_returned(monkeypatch):
 def test_a_comparison_that_is_cut_short_leaves_the_link(monkeypatch):
     made = make_shuffled_tables(60, (12, 10), rank=3, random_state=0)
     monkeypatch.setattr("keyless.engine.crossing.Search", endless)
-    links = link_by("pairs", made.tables, max_time=4, random_state=0)
+    links = link_by("pairs", made.tables, max_time=8, random_state=0)
     assert links.status.reason == "max_time"
     assert links.evidence.null_scores == ()
     assert links.evidence.verdict == "uncertain"

@@ -27,7 +27,7 @@ from keyless.model.scales import Scale
 from keyless.pairs.constraints import Constraints
 from keyless.pairs.neighbours import nearest
 from keyless.pairs.posterior import largest, pair_places, prior_log_odds
-from keyless.progress import Callback, Deadline, time_left
+from keyless.progress import Callback, Deadline, is_late, time_left
 
 __all__ = ["LargeLink", "LargeSearch"]
 
@@ -397,7 +397,7 @@ class LargeSearch:
 
     def expired(self) -> bool:
         """Whether time is up."""
-        return self.deadline is not None and self.deadline.passed
+        return is_late(self.deadline)
 
     def report(self, stage: str, step: int, total: int, objective: float) -> None:
         """Tell how far things are."""
