@@ -102,7 +102,7 @@ def markdown_table(rows: list[dict[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return "–" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -14,9 +14,23 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 
 INTRODUCTION = """# Benchmarks
 
-Every table here comes from a command in this repository, with its rival in the same run on one BLAS thread. Times are
-processor seconds of one process; ratios are what carries over to other machines. This page is made from
-`benchmarks/results/*.json` by `python benchmarks/make_page.py`.
+Each section answers one question, and begins with the command that measures it. A method and its rivals run in the same
+command, with linear algebra on one thread. Times are processor seconds of one process, unless a table says otherwise.
+On another machine times differ, but the ratio of two times is about the same. `python benchmarks/make_page.py` writes
+this page from `benchmarks/results/*.json`.
+
+What the columns of tables about linking mean:
+
+* *wrong rows*: rows whose partner is not the true one; *right*: the share of rows with the true partner.
+* *precision*: of the rows that got a partner, the share with the true one. *Recall*: of the rows that have a true
+  partner, the share that got it. *Left alone*: of the rows without a true partner, the share that got none.
+* *stated*: the mean of the probabilities that keyless states for its matches. It should be equal to the precision.
+  *Calibration error*: by how much stated probabilities and shares of right matches differ on average.
+* *nats above chance*: by how much the matches fit better than the best matches that a search finds in tables that have
+  nothing to do with each other; 1 nat is a factor of 2.7 in likelihood, for each row.
+* *oracle*: a method that knows the true factors or the true order, which no real method can; what it gets wrong cannot
+  be got right.
+* *–*: there is nothing to measure. In tables without a common entity, for example, no recall exists.
 """
 
 

@@ -20,18 +20,18 @@ START = """# The command line
 
 Written by `docs/make_cli_page.py` from the help texts; `keyless COMMAND --help` says the same.
 
-Results go to stdout or to `--out`, talk and progress to stderr. Exit codes:
+Results go to stdout or to `--out`. Messages and progress go to stderr. Exit codes:
 
 | code | |
 |---|---|
 | 0 | done; for `link` and `check`: linked |
 | 1 | failure: something could not be read, written or computed |
-| 2 | wrong use: options or files that cannot be meant so |
+| 2 | wrong use: an option or a file cannot be used as it was given |
 | 3 | `link` and `check`: uncertain or unlinkable |
 | 130 | interrupted; for `link`: the best so far is saved |
 
-Trouble is told in one line. A mistake in keyless itself is, too; `KEYLESS_DEBUG=1` in the environment shows where it
-happened.
+Every problem is told in one line, even if it is a mistake in keyless itself. `KEYLESS_DEBUG=1` in the environment shows
+where such a mistake happened.
 """
 
 FOLDER = """## The folder that `keyless link --out` writes
@@ -39,30 +39,33 @@ FOLDER = """## The folder that `keyless link --out` writes
 | file | |
 |---|---|
 | `matches.csv` | `reference_id, table, row_id, probability, margin`, one line per reference row and table |
-| `joined.csv`, `joined.parquet` | one wide table with partners' ids and probabilities; absent rows stay empty |
+| `joined.csv`, `joined.parquet` | one wide table, with ids and probabilities of partners; empty where there is none |
 | `completed/<table>.csv` | each table in the reference's order, filled in |
-| `completed/<table>.filled.csv` | the same cells: 1 where an entry was filled in, 0 elsewhere |
+| `completed/<table>.filled.csv` | a table of the same shape: 1 where an entry was filled in, 0 elsewhere |
 | `report.html` | the report, one page that needs nothing else |
 | `run.json` | verdict, evidence, choices, versions, seed, seconds per stage, digests of the inputs |
 | `config.toml` | every option; `keyless link --config run/config.toml` runs it again |
 | `links.keyless` | the result, for `keyless.load`; all the others can be made from it again |
 
-Ids are text, exactly as given; `row_id` is empty where there is no partner. In file names, letters and digits of
-a table's name stay and anything else becomes `_`; `run.json` says which file is which table's.
+Ids are text, exactly as given; `row_id` is empty where there is no partner. A file has the name of its table, with `_`
+for everything that is not a letter or a digit; `run.json` says which file belongs to which table.
 
-The folder is written beside its place and then put there in one step, so a killed run leaves the old one or the new
-one. Only an empty folder or an earlier run with no other files in it is replaced; anything else is refused. While a run
-works, `run.unfinished/` beside it keeps the stages that are finished: after a kill, the same command with `--resume`
-continues from there and gives the answer of an unbroken run. It refuses when options or the content of inputs changed.
+The folder is first written under another name and then renamed in one step: after a kill there is the old folder or the
+new one, never a part of one. Only an empty folder, or an earlier run with no other files in it, is replaced; anything
+else is refused. While a run works, `run.unfinished/` beside it keeps the finished stages. After a kill, the same
+command with `--resume` continues from there, and gives the same answer as a run that was not killed. It refuses if
+options or the content of the inputs have changed. Answers of a review (`pairs.csv`, see [ui.md](ui.md)) stay in a run
+that is continued; a run that has some is not replaced otherwise.
 
 Tables made of text files have the separator, the decimal mark and the encoding of the file: `matches` and `joined`
-those of the reference, `completed` those of each table. Tabs make `.tsv` files, spreadsheets `.xlsx` files;
-`--out-format` asks for another format. Text that an encoding does not have goes to UTF-8. On stdout text is always
-UTF-8.
+those of the reference, `completed` those of each table. Files with tabs become `.tsv` files, spreadsheets become
+`.xlsx` files; `--out-format` asks for another format. Text with characters that the encoding lacks is written in UTF-8.
+On stdout text is always UTF-8.
 
-A spreadsheet runs cells that begin with `=`, `+`, `-` or `@` as formulas. Such text gets a `'` in front, also where
-blanks, hidden signs or full-width forms come first, unless it is a number; in `.xlsx` files it is stored as text, and
-nothing is added. `--raw-cells` writes text as it is. In `joined.parquet` text is always as it was.
+A spreadsheet runs cells that begin with `=`, `+`, `-` or `@` as formulas. Such text gets a `'` in front, unless it is a
+number; the same holds for text that begins with blanks, invisible characters or wide forms of these signs. In `.xlsx`
+files such text is stored as text, and nothing is added. `--raw-cells` writes text unchanged. In `joined.parquet` text
+is always unchanged.
 
 ## Tables that can be read
 
@@ -76,13 +79,15 @@ nothing is added. `--raw-cells` writes text as it is. In `joined.parquet` text i
 | `-` | standard input: text or Parquet |
 
 Numbers may have decimal commas, thousands divided by commas, points, blanks or apostrophes, a percent sign, a currency,
-or a unit that the whole column has, and parentheses for negative ones. A dash means missing among numbers and dates.
-What can be read in two ways is asked: `12,650` may be 12.65 (`--decimal ,`) or 12650 (`--decimal .`). `--decimal`
-decides such columns alone; others say themselves what their mark is. `12 %` is the number 12.
+or a unit that the whole column has, and parentheses for negative ones. A dash means missing among numbers and dates. If
+a column can be read in two ways, keyless asks: `12,650` may be 12.65 (`--decimal ,`) or 12650 (`--decimal .`).
+`--decimal` is used for such columns only; in other columns the numbers themselves show the mark. `12 %` is the number
+12.
 
 Lines of a title, column names of two lines (merged names, units), blank lines, totals that add up, and notes below the
-table are recognised and told; totals that do not add up are asked about. `--skip`, `--header` and `--footer` say how
-many lines they are. `--skip lab:3` is for one table; `--header`, `--footer`, `--decimal` and `--encoding` do the same.
+table are recognised, and a message names them. If totals do not add up, keyless asks. `--skip`, `--header` and
+`--footer` say how many lines they are. `--skip lab:3` is for one table; `--header`, `--footer`, `--decimal` and
+`--encoding` can be given for one table in the same way.
 """
 
 

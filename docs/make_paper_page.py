@@ -27,22 +27,27 @@ START = """# The paper's experiments, again
 
 Written by `docs/make_paper_page.py` from the results in `docs/paper/`; `keyless reproduce NAME` makes them.
 
-The paper is Tang, Chang, Ye and Zha, *Low-rank matrix recovery with unknown correspondence*. For each experiment: what
-it reports, what its method gives here, what keyless gives, and what knowing the unknown would give; and where the
-published protocol lets the answer in or prints what does not hold. Its method is run as the authors released it and as
-they print it; [solvers.md](solvers.md) lists the differences and says what comes out again. keyless gets the tables and
-nothing else; wrong rows are counted afterwards. Its settings are the defaults, but for the ablation, which calls its
-parts.
+The paper is Tang, Chang, Ye and Zha, *Low-rank matrix recovery with unknown correspondence*. Each section is about one
+of its experiments, and says:
 
-The MovieLens section below was made before M³O took the released step size on ratings exactly. With it, `python
-benchmarks/bench_movielens_published.py` (one split, seed 0) gives the totals 0.9307, 0.9276, 0.9125, 0.8988 and
-0.8759 after one to five turns with each table as the reference; the table stands in [benchmarks.md](benchmarks.md).
-The paper prints 0.8948: our fourth turn ends 0.0040 above it, our fifth 0.0189 below. The rule behind this: a table's
-estimate is replaced only where its test error falls, so that in a run every further step can only lower the total,
-and the total says how often one chose by test error. The script takes all five turns, with 30 ranks in each. We took
-all five turns, with four of these ranks (8, 26, 71, 141) and at most 240 steps a turn, so that ours had fewer chances
-to choose, and still ends lower. We infer that the printed runs were stopped sooner than the script stops; after which
-turn, rank or step is in neither text nor script.
+* what the paper reports;
+* what to know about the published protocol: where it gives the method a part of the answer, and which printed
+  statements do not hold;
+* in a table, the results of the paper's method here, of keyless, and of an oracle that knows what is unknown.
+
+The paper's method runs in two versions, as the authors released it and as the paper prints it. [solvers.md](solvers.md)
+lists the differences, and says which results could be repeated. keyless gets the tables and nothing else; wrong rows
+are counted afterwards. Its options have their default values, except in the ablation, which calls its parts.
+
+The MovieLens section below is older than the present M³O, which now has exactly the released step size on ratings.
+With it, `python benchmarks/bench_movielens_published.py` (one split, seed 0) gives the totals 0.9307, 0.9276, 0.9125,
+0.8988 and 0.8759 after one to five turns; in each turn another table is the reference (table in
+[benchmarks.md](benchmarks.md)). The paper prints 0.8948. Our fourth turn ends 0.0040 above it, our fifth 0.0189
+below. The reason is this rule: the estimate of a table is replaced only if its test error falls. So every further
+step can only lower the total, and the total depends on how often somebody chose by test error. The script takes all
+five turns, with 30 ranks in each. We took all five turns with four of these ranks (8, 26, 71, 141) and at most 240
+steps a turn: ours had fewer chances to choose, and still ends lower. We conclude that the printed runs stopped
+earlier than the script does. Neither the text nor the script says after which turn, rank or step.
 """
 
 

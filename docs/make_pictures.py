@@ -36,8 +36,6 @@ from keyless.assignment import assign
 from keyless.datasets import ShuffledTables, make_shuffled_tables
 from keyless.engine import Side, find_pair
 from keyless.engine.crossing import crossings
-from keyless.joint import link_tables
-from keyless.joint.clusters import column_slices
 from keyless.likelihood import couple, expected_log_ratio
 from keyless.maps import CanonicalModel, Coupled, cross_fit
 from keyless.maps.signatures import first_couplings, signature_cost, signatures
@@ -248,10 +246,10 @@ def likelihood() -> Drawn:
     data = example()
     truth = data.truth["lab"]
     links = keyless.link(data.tables, random_state=SEED)
-    joint = link_tables([scored(table) for table in data.tables.values()])
-    if not np.array_equal(joint.permutations[0], links.permutations["lab"]):
-        raise RuntimeError("the joint model and keyless.link should find the same rows here; choose another seed")
-    found, ratios = links.found["lab"], joint.log_ratios[0]
+    pair = find_pair(*(Side(table) for table in data.tables.values()))
+    if not np.array_equal(pair.permutation, links.permutations["lab"]):
+        raise RuntimeError("the engine and keyless.link should find the same rows here; choose another seed")
+    found, ratios = links.found["lab"], pair.ratios
     ordered = in_true_order(ratios)
     same, strangers = np.diag(ordered), ordered[~np.eye(len(ordered), dtype=bool)]
     typical, strange = float(np.median(same)), float(np.median(strangers))
@@ -307,12 +305,11 @@ def together(seeds: Sequence[int] = range(6)) -> Drawn:
     pairs, joint = [], []
     for seed in seeds:
         data = make_shuffled_tables(100, (20, 15, 15, 15, 15), rank=RANK, noise=0.5, observed=0.8, random_state=seed)
-        tables, truths = [scored(table) for table in data.tables.values()], list(data.truth.values())
-        alone = [link_tables([tables[0], table], may_be_alone=False).permutations[0] for table in tables[1:]]
-        whole = link_tables(tables, may_be_alone=False).permutations
-        pairs.append(sum(map(hamming, alone, truths)))
-        joint.append(sum(map(hamming, whole, truths)))
-    total = 100 * len(truths) * len(pairs)
+        reference, *others = data.tables.items()
+        whole = _found(data.tables)
+        pairs.append(sum(hamming(_found(dict([reference, one]))[one[0]], data.truth[one[0]]) for one in others))
+        joint.append(sum(hamming(whole[name], truth) for name, truth in data.truth.items()))
+    total = 100 * len(others) * len(pairs)
 
     figure = _figure(
         f"Five tables: {sum(joint)} of {total:,} rows are wrong when all are linked at once, {sum(pairs)} two by two",
@@ -326,7 +323,7 @@ def together(seeds: Sequence[int] = range(6)) -> Drawn:
     ax.set_yticks(places, [f"seed {seed}" for seed in seeds])
     ax.set_xlim(left=0)
     ax.set_ylim(-0.6, len(pairs) - 0.4)
-    _finish(ax, "", f"wrong rows of {100 * len(truths)}", grid="x")
+    _finish(ax, "", f"wrong rows of {100 * len(others)}", grid="x")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2, **_LEGEND)
     return figure, {
         "together": f"{sum(joint)} of {total:,} rows are wrong, against {sum(pairs)}",
@@ -334,18 +331,24 @@ def together(seeds: Sequence[int] = range(6)) -> Drawn:
     }
 
 
+def _found(tables: Any) -> Any:
+    """Link tables of which every row has a partner, and return the matches."""
+    return keyless.link(tables, partners="all", random_state=SEED).permutations
+
+
 def frames() -> Drawn:
     """Rows without a partner, and the affine map between the frames of two tables that share part of their rows."""
-    link, tables, truth = _partly(100, SEED)
-    permutation, partner = link.permutations[0], link.couplings[0].sum(axis=1)
+    links, tables, truth = _partly(100, SEED)
+    permutation, partner = links.permutations["table1"], links.coupling("table1").sum(axis=1)
     rows = np.flatnonzero(permutation >= 0)
     own = [posterior(information(fit_table(*table), *table))[0] for table in tables]
     ours, theirs = own[0][rows], own[1][permutation[rows]]
     theirs = theirs @ procrustes(ours, theirs, np.eye(len(rows)))
-    parts = column_slices(tables)
-    means = [posterior(information(link.model.columns(part), *t))[0] for part, t in zip(parts, tables, strict=True)]
+    width, model = tables[0][0].shape[1], links.model.factors
+    parts = slice(0, width), slice(width, None)
+    means = [posterior(information(model.columns(part), *t))[0] for part, t in zip(parts, tables, strict=True)]
     small = [_partly(50, seed) for seed in range(4)]
-    solved = sum(hamming(found.permutations[0], answer) <= 5 for found, _, answer in small)
+    solved = sum(hamming(found.permutations["table1"], answer) <= 5 for found, _, answer in small)
     joint = means[0][rows], means[1][permutation[rows]]
     here, alone = truth >= 0, truth < 0
     made, left = int((permutation == truth)[here].sum()), int((permutation == truth)[alone].sum())
@@ -391,7 +394,7 @@ def _partly(n_rows: int, seed: int) -> tuple[Any, list[tuple[Any, Any]], Any]:
     """Link two tables of which half the rows have a partner; return the link, the tables and the truth."""
     data = make_shuffled_tables(n_rows, (30, 25), rank=5, noise=0.3, overlap=0.5, random_state=seed)
     tables = [scored(table) for table in data.tables.values()]
-    return link_tables(tables), tables, data.truth["table1"]
+    return keyless.link(data.tables, random_state=SEED), tables, data.truth["table1"]
 
 
 def _selected(seed: int, share: float = 0.25) -> bool:
@@ -408,8 +411,8 @@ def _selected(seed: int, share: float = 0.25) -> bool:
     kept = np.sort(data.truth["table1"][second])
     place = np.full(160, -1)
     place[kept] = np.arange(len(kept))
-    link = link_tables([scored(reference[first]), scored(table[kept])])
-    return hamming(link.permutations[0], place[data.truth["table1"][first]]) <= 5
+    links = keyless.link({"first": reference[first], "second": table[kept]}, random_state=SEED)
+    return hamming(links.permutations["second"], place[data.truth["table1"][first]]) <= 5
 
 
 def evidence() -> Drawn:
@@ -765,7 +768,7 @@ PICTURES: dict[str, Callable[[], Drawn]] = {
 
 
 def _linked(tables: Any, **known: Any) -> keyless.Links:
-    """Link by the joint model, told the rank and that every row has a partner: quick where there is little to find."""
+    """Link, told the rank and that every row has a partner."""
     return keyless.link(tables, rank=RANK, partners="all", random_state=SEED, **known)
 
 

@@ -133,13 +133,17 @@ def test_groups_hold_for_added_rows(framed):
 
 def test_bad_rows_to_add_are_named(links, framed, linked_by_hand):
     _, table = framed
-    with pytest.raises(InputError, match=r"^rows: must be new rows of b; it has a row 's3' already\.$"):
+    with pytest.raises(
+        InputError, match=r"^rows: must be new rows of b, with ids of their own; it has a row 's3' already\.$"
+    ):
         links.add("b", table.iloc[3:5])
     with pytest.raises(InputError, match=r"^table: must be one of 'a', 'b'; found 'c'\.$"):
         links.add("c", table)
     rng = np.random.default_rng(0)
     apart = linked_by_hand([rng.normal(size=(6, 3)), rng.normal(size=(6, 3))], [np.arange(6)], verdict="unlinkable")
-    with pytest.raises(InputError, match=r"^add: must extend tables that are linked; these are not\."):
+    with pytest.raises(
+        InputError, match=r"^add: must be called on tables that were linked; the verdict on these is 'unlinkable'\."
+    ):
         apart.add("table1", rng.normal(size=(2, 3)))
 
 
@@ -197,7 +201,9 @@ def test_nobody_has_no_value(linked_by_hand):
 
 
 def test_bad_transfers_are_named(clinic_lab_and_watch):
-    with pytest.raises(InputError, match=r"^to: must be the reference, 'clinic', or another table where 'lab' is"):
+    with pytest.raises(
+        InputError, match=r"^table, to: one of the two must be the reference, 'clinic', and the other another"
+    ):
         clinic_lab_and_watch.transfer("lab", "assay 1", to="watch")
     with pytest.raises(InputError, match=r"^table: must be one of 'clinic', 'lab', 'watch'; found 'ward'\.$"):
         clinic_lab_and_watch.transfer("ward", "x")

@@ -22,7 +22,7 @@ ARRAYS = {
     "turned": np.arange(6.0).reshape(2, 3).T,
     "0.values": np.float32([1.5]),
 }
-DAMAGED = r"run\.keyless: must be a saved keyless result; it is damaged or something else\.$"
+DAMAGED = r"run\.keyless: must be a saved keyless result; it is damaged or of another kind\.$"
 
 
 @pytest.fixture
@@ -87,7 +87,9 @@ def test_other_versions_are_refused(path, version):
 def test_other_formats_are_refused(path, header):
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("links.json", header)
-    with pytest.raises(InputError, match=r"run\.keyless: must be a saved keyless result; its header says otherwise\.$"):
+    with pytest.raises(
+        InputError, match=r"run\.keyless: must be a saved keyless result; it has the header of another kind of file\.$"
+    ):
         read_archive(path)
 
 

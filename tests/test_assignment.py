@@ -507,5 +507,5 @@ def test_refuses_options_that_make_no_sense(options, message):
 
 
 def test_refuses_potentials_with_sparse_costs():
-    with pytest.raises(InputError, match=r"potentials: must be left out when cost is sparse"):
+    with pytest.raises(InputError, match=r"potentials: must be left out when the cost is sparse"):
         assign(sparse.eye_array(2), potentials=([0.0, 0.0], [0.0, 0.0]))

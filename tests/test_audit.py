@@ -251,7 +251,7 @@ def test_a_report_of_a_check_is_refused_before_the_work(tmp_path, capsys):
     files = [str(tmp_path / f"{name}.csv") for name in "ab"]
     for more, said in (
         (["--redact"], "--redact: must come with --report"),
-        (["--report", files[0]], "--report: must not be an input"),
+        (["--report", files[0]], "--report: must not be one of the input files"),
     ):
         with pytest.raises(SystemExit) as left:
             cli.main(["check", *files, *more])

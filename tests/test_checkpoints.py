@@ -6,14 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from keyless.calibration import Calibration
+import keyless
 from keyless.datasets import make_shuffled_tables
-from keyless.engine import Side, link_pair
+from keyless.engine import Crossing, Side, link_pair
 from keyless.errors import InputError
-from keyless.joint import link_tables
 from keyless.saved.archive import write_archive
 from keyless.saved.checkpoints import Checkpoints, fingerprint
-from ways import link_by
 
 
 def assert_same(first, second):
@@ -47,18 +45,12 @@ def tables():
     return make_shuffled_tables(40, (12, 10), rank=3, random_state=4).tables
 
 
-def joint(tables):
-    scores = [(table - table.mean(axis=0)) / table.std(axis=0) for table in tables.values()]
-    return link_tables([(values, np.ones(values.shape, dtype=bool)) for values in scores])
-
-
 def pairs(tables):
     return link_pair(*map(Side, tables.values()), comparisons=1, seed=3)
 
 
-@pytest.mark.parametrize("search", [joint, pairs])
-def test_a_stage_comes_back_as_it_was(tables, tmp_path, search):
-    value = search(tables)
+def test_a_stage_comes_back_as_it_was(tables, tmp_path):
+    value = pairs(tables)
     make, calls = made_once(value)
     first = Checkpoints(tmp_path, "key").stage("search", make)
     again = Checkpoints(tmp_path, "key").stage("search", make)
@@ -68,7 +60,7 @@ def test_a_stage_comes_back_as_it_was(tables, tmp_path, search):
 
 
 def test_plain_values_come_back(tmp_path):
-    value = (Calibration(1.5, -0.25), [1, 2.5, None, "ü", True], (np.float32(1.5).item(), float("inf")))
+    value = (Crossing(1.5, -0.25), [1, 2.5, None, "ü", True], (np.float32(1.5).item(), float("inf")))
     make, _ = made_once(value)
     Checkpoints(tmp_path, "key").stage("plain", make)
     assert_same(Checkpoints(tmp_path, "key").stage("plain", make), value)
@@ -124,8 +116,7 @@ def test_every_pair_that_is_ruled_out_counts(tables, tmp_path):
     searched = []
     for forbid in (pairs, other):
         stages = []
-        link_by(
-            "joint",
+        keyless.link(
             tables,
             forbid=forbid,
             checkpoint=tmp_path,
@@ -138,20 +129,19 @@ def test_every_pair_that_is_ruled_out_counts(tables, tmp_path):
     assert searched == [True, True]
 
 
-@pytest.mark.parametrize("method", ["joint", pytest.param("pairs", marks=pytest.mark.slow)])
-def test_a_run_that_was_cut_off_goes_on(tables, tmp_path, method):
+def test_a_run_that_was_cut_off_goes_on(tables, tmp_path):
     """Interrupted while it looks at chance, the run does not search again, and ends as if it had not been cut off."""
     options = {"random_state": 1, "effort": "quick"}
-    whole = link_by(method, tables, **options)
+    whole = keyless.link(tables, **options)
 
     def cut(stage, *_):
         if stage == "chance":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        link_by(method, tables, checkpoint=tmp_path, callback=cut, **options)
+        keyless.link(tables, checkpoint=tmp_path, callback=cut, **options)
     stages = []
-    again = link_by(method, tables, checkpoint=tmp_path, callback=lambda stage, *_: stages.append(stage), **options)
+    again = keyless.link(tables, checkpoint=tmp_path, callback=lambda stage, *_: stages.append(stage), **options)
     assert not {"search", "tables", "joins"} & set(stages)
     for name in whole.found:
         for part in ("permutation", "probability", "margin", "coupling"):

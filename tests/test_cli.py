@@ -145,6 +145,10 @@ def test_the_page_about_the_command_line_is_what_the_help_says():
         (["check", "a.csv", "b.csv", "--device", "cuda"], "--device: must be cpu or auto"),
         (["link", "a.csv", "b.csv", "--resume"], "--resume: must come with --out"),
         (["link", "a.csv", "b.csv", "--config", "no.toml"], "no.toml: must be a TOML file of options"),
+        (["link", "a.csv", "b.csv", "--method=joint"], "is an option of earlier versions. Use --effort quick"),
+        (["link", "a.csv", "b.csv", "--null-searches", "3"], "--null-searches: is an option of earlier versions."),
+        (["check", "a.csv", "b.csv", "--no-strangers"], "Use --partners all, some or auto."),
+        (["link", "a.csv", "b.csv", "--jobs", "2"], "Leave it out: all cores are used."),
     ],
 )
 def test_wrong_use_is_one_line_and_2(capsys, arguments, complaint):
@@ -212,7 +216,7 @@ def test_a_reader_that_leaves_is_no_traceback():
         assert process.stderr is not None
         process.stdout.close()
         # Nothing but progress.
-        assert all(b", objective " in line for line in process.stderr.read().splitlines())
+        assert all(b", step " in line for line in process.stderr.read().splitlines())
     assert process.returncode == 1
 
 
@@ -237,7 +241,8 @@ def test_demo_tells_the_truth(monkeypatch, capsys, tmp_path):
     right = found.permutation == truth["worst"]
     sure = found.probability >= 0.9
     assert (
-        f"Known answer: {right.sum()} of 40 right; of the {sure.sum()} it is 90% sure of, {right[sure].sum()}." in shown
+        f"By the known answer, {right.sum()} of 40 matches are right, and {right[sure].sum()} of the {sure.sum()} "
+        "matches that are stated with 90% or more." in shown
     )
     assert f"Verdict: {found.evidence.verdict}" in shown
     assert f"{found.probability.sum():.0f} of 40" in shown

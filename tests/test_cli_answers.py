@@ -109,7 +109,7 @@ def test_explain_a_row(run, capsys):
     label, partner = (links.tables[k].row_ids[p] for k, p in enumerate((row, links.permutations["lab"][row])))
     assert exit_code("explain", run, "--row", label) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"Row {label} is linked to {partner} of lab: probability ")
+    assert out.startswith(f"Row {label} is matched with {partner} of lab: probability ")
     assert out.count("clinic: c") == 14
     assert exit_code("explain", run, "--row", label, "--json") == 0
     cells = json.loads(capsys.readouterr().out)["links"]["lab"]["cells"]
@@ -119,7 +119,7 @@ def test_explain_a_row(run, capsys):
         assert actual[column] is None if np.isnan(value) else float(actual[column]) == value
     other = next(one for one in links.tables[1].row_ids if one != partner)
     assert exit_code("explain", run, "--row", label, "--table", "lab", "--partner", other) == 0
-    assert capsys.readouterr().out.startswith(f"Row {label} is not linked to {other} of lab")
+    assert capsys.readouterr().out.startswith(f"Row {label} is not matched with {other} of lab")
 
 
 def test_explain_refuses_what_is_not_there(run, capsys):

@@ -208,7 +208,8 @@ def test_check_says_it_in_words_and_json(folder, capsys):
     out = capsys.readouterr().out
     links = runs.read_run("run").links
     evidence = links.evidence
-    assert f"carry {evidence.score:.1f} nats a row; chance reaches {max(evidence.null_scores):.1f}" in out
+    assert f"carry {evidence.score:.1f} nats a row (4.6 nats are odds of 100 to 1); chance reaches" in out
+    assert f"chance reaches {max(evidence.null_scores):.1f}, and telling" in out
     assert f"telling 40 rows apart takes {evidence.needed:.1f}" in out
     assert f"40 rows are matched, {links.found['lab'].probability.sum():.0f} of them expected right" in out
     assert f"{round(40 * evidence.sharpness)} of them can be told from all others" in out
@@ -364,7 +365,7 @@ def test_fill_keeps_what_is_there_exactly(tmp_path, monkeypatch, capsys):
     assert "must end in .csv or .tsv or .xlsx or .parquet" in refused(
         capsys, "fill", "ratings.csv", "--out", "filled.doc"
     )
-    assert "must not be an input" in refused(capsys, "fill", "ratings.csv", "--out", "ratings.csv")
+    assert "must not be one of the input files" in refused(capsys, "fill", "ratings.csv", "--out", "ratings.csv")
     assert "--rank: must be at most 8" in refused(capsys, "fill", "ratings.csv", "--rank", "9")
 
 
@@ -450,12 +451,16 @@ def test_shuffled_copies_are_told(capsys):
 
 def test_the_output_must_not_touch_the_input(folder, capsys):
     before = everything(folder)
-    assert "must not be an input" in refused(capsys, "link", "clinic.csv", "lab.csv", "--out", "clinic.csv")
-    assert "must not be the folder you are in" in refused(capsys, "link", "clinic.csv", "lab.csv", "--out", ".")
+    assert "must not be one of the input files" in refused(
+        capsys, "link", "clinic.csv", "lab.csv", "--out", "clinic.csv"
+    )
+    assert "must not be the current folder" in refused(capsys, "link", "clinic.csv", "lab.csv", "--out", ".")
     inside = "run/completed/lab.csv"
-    assert "which would be replaced" in refused(capsys, "link", "clinic.csv", inside, "--out", "run")
-    assert "must not lie in an input" in refused(capsys, "link", "clinic.csv", "lab.csv", "--out", "clinic.csv/run")
-    assert "must not be an input" in refused(capsys, "link", "clinic.csv", "lab.csv", "--report", "lab.csv")
+    assert "since the folder is replaced" in refused(capsys, "link", "clinic.csv", inside, "--out", "run")
+    assert "must not be inside an input" in refused(capsys, "link", "clinic.csv", "lab.csv", "--out", "clinic.csv/run")
+    assert "must not be one of the input files" in refused(
+        capsys, "link", "clinic.csv", "lab.csv", "--report", "lab.csv"
+    )
     inside = ["--out", "run", "--report", "run/page.html"]
     assert "--report: must lie outside run" in refused(capsys, "link", "clinic.csv", "lab.csv", *inside)
     assert "there is no no." in refused(capsys, "link", "clinic.csv", "lab.csv", "--report", "no/page.html")
@@ -637,7 +642,7 @@ def test_quitting_at_once_tells_of_finished_stages(folder):
     late = SLOW.replace('while not callback("waiting", 1, 0, 0.0)', "while False").replace(
         "stop = callback(*args)", 'callback(*args); stop = False; time.sleep(60 * (args[0] == "chance"))'
     )
-    process = _started(folder, ["link", "clinic.csv", "lab.csv", "--out", "new"], slow=late, wait="chance: ")
+    process = _started(folder, ["link", "clinic.csv", "lab.csv", "--out", "new"], slow=late, wait="chance reaches")
     for _ in range(2):
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
@@ -676,6 +681,33 @@ Watch.__call__ = killed
 """
 
 
+STOPPED = """
+from keyless.cli.progress import Watch
+def stopped(self, stage, *_):
+    self.interrupted = self.interrupted or stage == "chance"
+    return self.interrupted
+Watch.__call__ = stopped
+"""
+
+
+@pytest.mark.slow
+def test_a_stopped_run_that_was_reviewed_goes_on_and_keeps_the_answers(folder, capsys):
+    arguments = ["link", "clinic.csv", "lab.csv", "--id", "patient_id", "--out", "new"]
+    stopped = child(folder, *arguments, before=STOPPED)
+    assert stopped.returncode == 130, stopped.stderr
+    assert "with --resume goes on" in stopped.stderr
+    (folder / "new" / "pairs.csv").write_text("reference_id,row_id\n")
+    assert "must have no answers of a review" in refused(capsys, *arguments)
+    done = child(folder, *arguments, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "continuing the unfinished run" in done.stderr
+    assert (folder / "new" / "pairs.csv").exists()
+    assert not (folder / "new.unfinished").exists()
+    np.testing.assert_array_equal(
+        runs.read_run(folder / "new").links.permutations["lab"], runs.read_run(folder / "run").links.permutations["lab"]
+    )
+
+
 @pytest.mark.slow
 def test_a_killed_run_is_resumed(folder, capsys):
     """It gives what an unbroken run gives, and does not repeat the stages that were finished."""
@@ -684,9 +716,8 @@ def test_a_killed_run_is_resumed(folder, capsys):
     assert not (folder / "new").exists()
     assert any((folder / "new.unfinished" / "checkpoint").iterdir())
     again = child(folder, *arguments, before=KILLED.replace('"chance"', '"tables"'))
-    assert (
-        "keyless: an earlier run was not finished, and new.unfinished has its finished stages; --resume" in again.stderr
-    )
+    assert "keyless: an earlier run of this command was not finished." in again.stderr
+    assert "Its finished stages are in new.unfinished, and --resume continues from them." in again.stderr
     line = refused(capsys, *arguments, "--resume", "--seed", "1")
     assert "--seed: must be what it was when the run began, 0; found 1" in line
     before = (folder / "clinic.csv").read_bytes()
@@ -710,7 +741,7 @@ def test_resuming_nothing_starts_and_says_so(capsys):
 @pytest.mark.usefixtures("folder")
 def test_progress_is_plain_lines_where_there_is_no_terminal(capsys):
     assert exit_code("check", "clinic.csv", "lab.csv") == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if "objective" in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if ", step " in line]
     assert lines
     assert all(line.startswith("keyless: ") and "\x1b" not in line for line in lines)
 
@@ -790,7 +821,7 @@ def test_places_are_checked_before_the_work(capsys, monkeypatch):
         ["link", "clinic.csv", "lab.csv", "--report", "no/page.html"],
     ):
         assert "must be in a folder that exists; there is no no. Make it first." in refused(capsys, *arguments)
-    assert "--report: must not be an input" in refused(
+    assert "--report: must not be one of the input files" in refused(
         capsys, "link", "clinic.csv", "lab.csv", "--report", "clinic.csv"
     )
 
@@ -819,4 +850,29 @@ def test_progress_is_a_bar_on_a_terminal(folder):
     text = seen.decode()
     assert "\x1b[" in text
     # How much time is left is drawn only where a stage lasts long enough; tests of the view itself see to that.
-    assert "objective" in text
+    assert "score" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--shared", "height"], "keyless: --shared: must name numeric columns; clinic has no such column 'height'."),
+        (["--repeats", "ward"], "keyless: --repeats: must be 'auto' or one of 'clinic', 'lab'; found 'ward'."),
+        (["--reference", "ward"], "keyless: --reference: must be one of the tables, 'clinic', 'lab'; found 'ward'."),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_messages_of_the_library_name_options_as_the_command_line_has_them(capsys, arguments, said):
+    assert refused(capsys, "link", "clinic.csv", "lab.csv", *arguments).strip() == said
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_configuration_of_an_earlier_version_names_what_replaces_its_options(capsys):
+    Path("old.toml").write_text('partners = "all"\nnull-searches = 3\n', encoding="utf-8")
+    said = refused(capsys, "link", "clinic.csv", "lab.csv", "--config", "old.toml")
+    assert "null-searches: is an option of earlier versions. Use --effort quick, normal or thorough." in said
+
+
+def test_a_row_that_is_not_there_is_named_by_its_option(capsys, folder):
+    said = refused(capsys, "explain", str(folder / "run"), "--row", "nobody")
+    assert said.startswith("keyless: --row: must be the id of a row of clinic (")

@@ -1,5 +1,6 @@
 """What callers give to `link`: tables in any arrangement, options in the wrong place, numbers as text; the view."""
 
+import inspect
 import io
 import sys
 import types
@@ -8,6 +9,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 
 import keyless
 from keyless.datasets import make_shuffled_tables
@@ -63,6 +65,22 @@ def test_two_arrangements_at_once_are_refused(data):
         keyless.link([a, b], a)
 
 
+@pytest.mark.parametrize("nothing", [None, 3, True])
+def test_what_is_no_table_is_named(data, nothing):
+    a, _ = data.tables.values()
+    with pytest.raises(InputError, match=rf"^table1: must be a table or the path of a file; found {nothing}\.$"):
+        keyless.link(a, nothing)
+    with pytest.raises(InputError, match=rf"^lab: must be a table or the path of a file; found {nothing}\.$"):
+        keyless.link({"clinic": a, "lab": nothing})
+
+
+def test_one_array_is_one_table(data):
+    a, _ = data.tables.values()
+    for one in (a, sparse.csr_array(a), pd.DataFrame(a)):
+        with pytest.raises(InputError, match=r"^tables: must be two or more, in a list or by name; found one "):
+            keyless.link(one)
+
+
 def test_an_option_among_the_tables_is_explained(data):
     a, b = data.tables.values()
     with pytest.raises(
@@ -70,6 +88,40 @@ def test_an_option_among_the_tables_is_explained(data):
     ):
         keyless.link({"a": a, "b": b, "known_pairs": [(0, 0)]})
     check_no_options({"a": a, "reference": b})  # a table may be called that
+
+
+@pytest.mark.parametrize(
+    ("option", "successor"),
+    [
+        ("method", "effort="), ("null_searches", "effort="), ("strangers", "partners="), ("n_jobs", "all cores"),
+        ("verbose", "callback="), ("progress", "callback="), ("refiner", "keyless.paper.M3O"),
+        ("options", "by its own name"), ("missingness", "Reading(missingness=True)"),
+    ],
+)  # fmt: skip
+def test_an_option_of_earlier_versions_names_its_successor(data, option, successor):
+    with pytest.raises(InputError, match=rf"^{option}: is an option of earlier versions\. ") as refused:
+        keyless.link(data.tables, **{option: 1})
+    assert successor in str(refused.value)
+    named = successor.removesuffix("=")
+    assert not successor.endswith("=") or named in inspect.signature(keyless.link).parameters
+
+
+def test_an_option_that_never_was_is_refused_by_python(data):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'metod'"):
+        keyless.link(data.tables, metod="joint")
+    assert "effort" in inspect.signature(keyless.link).parameters
+
+
+def test_a_warning_points_at_the_line_that_called(data):
+    a, b = (pd.DataFrame(table) for table in data.tables.values())
+    a["iron"] = [f"{value:.2f}" for value in np.linspace(0, 9, len(a))]
+    for call in (
+        lambda: keyless.link({"a": a, "b": b}, max_time=0.1, effort="quick"),
+        lambda: keyless.TableLinker(max_time=0.1, effort="quick").fit({"a": a, "b": b}),
+    ):
+        with pytest.warns(UserWarning, match="holds numbers as text") as seen:
+            call()
+        assert [one.filename for one in seen] == [__file__]
 
 
 def test_numpys_old_generator_is_taken(data):

@@ -1,5 +1,7 @@
 """Why rows are linked: against Gaussian densities of whole rows, written out, one column at a time."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,7 +10,7 @@ from scipy.stats import multivariate_normal
 import keyless
 from keyless.answers.contributions import Side, contributions, costs_of_dropping, log_ratios, predictions
 from keyless.answers.explaining import pieces
-from keyless.answers.showing import shown_error, stated
+from keyless.answers.showing import shown, shown_guess, stated
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
 from keyless.model.factor_model import FactorModel
@@ -164,7 +166,7 @@ def test_a_row_without_a_partner_is_compared_with_its_likeliest_candidate(clinic
     best = links.candidates(1, table="watch")
     lines = best[(best["reference_id"] == links.tables[0].row_ids[row]) & best["row_id"].notna()]
     assert pair.row_id == lines["row_id"].item()
-    assert "is not linked to" in repr(links.explain(links.tables[0].row_ids[row], table="watch"))
+    assert "is not matched with" in repr(links.explain(links.tables[0].row_ids[row], table="watch"))
 
 
 def test_any_pair_can_be_looked_at(clinic_lab_and_watch):
@@ -234,7 +236,9 @@ def test_bad_questions_are_named(clinic_lab_and_watch):
         links.explain("P-1")
     with pytest.raises(InputError, match=r"^table: must be one of 'lab', 'watch'; found 'ward'\.$"):
         links.explain("P-1000", table="ward")
-    with pytest.raises(InputError, match=r"^table: must be given with partner; it is one of 'lab', 'watch'\.$"):
+    with pytest.raises(
+        InputError, match=r"^table: must say which table the partner is of; it is one of 'lab', 'watch'\.$"
+    ):
         links.explain("P-1000", partner="S-1000")
 
 
@@ -250,4 +254,33 @@ def test_nothing_is_stated_as_certain():
 
 def test_standard_errors_are_short_to_read():
     errors = (563.2, 0.00161, 12345.0, 1.0, 0.0, 2.5e-9, 3e12)
-    assert [shown_error(error) for error in errors] == ["560", "0.0016", "12000", "1", "0", "2.5e-09", "3e+12"]
+    said = [shown_guess(3.5, error, comma=False) for error in errors]
+    short = ["560", "0.0016", "12000", "1", "0", "2.5e-09", "3e+12"]
+    assert said == [f"3.5 ± {error}" for error in short]
+    assert shown_guess("3,5", 0.25, comma=True) == "3,5 ± 0,25"
+    assert shown_guess("red", np.nan, comma=True) == "red"
+
+
+def test_long_numbers_are_cut_in_either_dialect():
+    assert [shown(text) for text in ("3.14159265", "3,14159265", "12,650", "1.250")] == [
+        "3.142",
+        "3,142",
+        "12,650",
+        "1.250",
+    ]
+
+
+def test_a_table_with_decimal_commas_is_explained_with_decimal_commas(tmp_path, linked_by_hand):
+    rng = np.random.default_rng(0)
+    latent = rng.normal(size=(40, 2))
+    for name, decimal in (("comma", ","), ("point", ".")):
+        values = latent @ rng.normal(size=(2, 5)) + 0.3 * rng.normal(size=(40, 5))
+        frame = pd.DataFrame(values.round(2), columns=[f"{name}{k}" for k in range(5)])
+        frame.to_csv(tmp_path / f"{name}.csv", sep=";", decimal=decimal, index=False)
+    links = linked_by_hand([tmp_path / "comma.csv", tmp_path / "point.csv"], [np.arange(40)])
+    lines = repr(links.explain(3)).splitlines()[1:]
+    number = r"-?\d+{0}\d+"
+    for line in lines[:-1]:  # the last one is about the other columns
+        mark = "," if " comma: " in line else r"\."
+        assert re.search(f" is {number}, predicted {number} ± {number}$".replace("{0}", mark), line), line
+    assert {" comma: " in line for line in lines[:-1]} == {True, False}

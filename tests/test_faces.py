@@ -97,7 +97,7 @@ class TestBorders:
     def test_too_few_pixels_are_refused(self):
         mask = np.zeros((2, 8, 8), dtype=bool)
         mask[:, 0, 0] = True
-        with pytest.raises(InputError, match=r"more than 8 pixels observed .* found 0"):
+        with pytest.raises(InputError, match=r"more than 8 observed pixels .* found 0"):
             border_evidence(np.zeros((2, 8, 8)), mask)
 
 

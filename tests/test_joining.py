@@ -159,9 +159,9 @@ def test_several_tables(clinic_lab_and_watch):
         ({"how": "right"}, r"^how: must be 'left', 'inner' or 'outer'; found 'right'\.$"),
         ({"fill": "some"}, r"^fill: must be True, False or 'all'; found 'some'\.$"),
         ({"min_probability": 95}, r"^min_probability: must lie between 0 and 1; found 95\.$"),
-        ({"suffixes": ("_x",)}, r"^suffixes: must be one per table, 2, or a mapping; found \('_x',\)\.$"),
-        ({"suffixes": ("", "")}, r"^suffixes: must tell columns of the same name apart; 'size' occurs 2 times\.$"),
-        ({"suffixes": {"ward": "_x"}}, r"^suffixes: must be for the tables 'clinic', 'lab'; found 'ward'\.$"),
+        ({"suffixes": ("_x",)}, r"^suffixes: must be 2 texts, one per table, or a mapping; found \('_x',\)\.$"),
+        ({"suffixes": ("", "")}, r"^suffixes: must make all column names different; 'size' would occur 2 times\.$"),
+        ({"suffixes": {"ward": "_x"}}, r"^suffixes: must name some of the tables 'clinic', 'lab'; found 'ward'\.$"),
     ],
 )
 def test_options_that_cannot_be_meant_so(links, options, message):

@@ -35,23 +35,29 @@ def same(table, expected):
     [
         (
             "Lab report 2021;;\n;;\n" + PLAIN,
-            "the first 2 lines are no part of the table and skipped: 'Lab report 2021'",
+            "the first 2 lines are not part of the table and skipped: 'Lab report 2021'",
         ),
-        ("Lab\u2028report\n" + PLAIN, "the first line is no part of the table and skipped: 'Lab\\u2028report'"),
-        ("Lab report, final\n\n" + PLAIN, "the first line is no part of the table and skipped: 'Lab report, final'"),
+        ("Lab\u2028report\n" + PLAIN, "the first line is not part of the table and skipped: 'Lab\\u2028report'"),
+        ("Lab report, final\n\n" + PLAIN, "the first line is not part of the table and skipped: 'Lab report, final'"),
         (
             '"Lab\nreport"\nby Dr. X\n' + PLAIN,
-            "the first 2 lines are no part of the table and skipped: 'Lab\\nreport', 'by Dr. X'",
+            "the first 2 lines are not part of the table and skipped: 'Lab\\nreport', 'by Dr. X'",
         ),
         (PLAIN + ";;\n;;\n", "blank lines are skipped: 2, line 10 first"),
         (PLAIN.replace("P03", ";;\nP03"), "blank lines are skipped: 1, line 5 first"),
-        (PLAIN + f"Total;{SUM}\n", f"the last line is no row and skipped: 'Total {SUM.replace(';', ' ')}'"),
-        (PLAIN + f";;\nSumme:;{SUM}\n;;\n", f"the last line is no row and skipped: 'Summe: {SUM.replace(';', ' ')}'"),
-        (PLAIN + f"Mittelwert;{MEAN}\n", f"the last line is no row and skipped: 'Mittelwert {MEAN.replace(';', ' ')}'"),
-        (PLAIN + "Total;42\n", "the last line is no row and skipped: 'Total 42'"),
-        (PLAIN + "Source: the hospital\n", "the last line is no row and skipped: 'Source: the hospital'"),
-        (PLAIN + "Source: the hospital;;\n", "the last line is no row and skipped: 'Source: the hospital'"),
-        (PLAIN + ";;\n* preliminary;;\n", "the last line is no row and skipped: '* preliminary'"),
+        (PLAIN + f"Total;{SUM}\n", f"the last line is not a row and skipped: 'Total {SUM.replace(';', ' ')}'"),
+        (
+            PLAIN + f";;\nSumme:;{SUM}\n;;\n",
+            f"the last line is not a row and skipped: 'Summe: {SUM.replace(';', ' ')}'",
+        ),
+        (
+            PLAIN + f"Mittelwert;{MEAN}\n",
+            f"the last line is not a row and skipped: 'Mittelwert {MEAN.replace(';', ' ')}'",
+        ),
+        (PLAIN + "Total;42\n", "the last line is not a row and skipped: 'Total 42'"),
+        (PLAIN + "Source: the hospital\n", "the last line is not a row and skipped: 'Source: the hospital'"),
+        (PLAIN + "Source: the hospital;;\n", "the last line is not a row and skipped: 'Source: the hospital'"),
+        (PLAIN + ";;\n* preliminary;;\n", "the last line is not a row and skipped: '* preliminary'"),
         (PLAIN.replace("\n", ";\n"), "columns without a name and without entries are skipped: 1"),
     ],
 )
@@ -75,7 +81,7 @@ def test_totals_that_do_not_add_up_are_asked_about(read):
     with pytest.raises(InputError) as caught:
         read(content)
     assert str(caught.value) == (
-        "lab.csv, line 10: 'Total 999.0 1' may be totals or a row. "
+        "lab.csv, line 10: 'Total 999.0 1' may be a line of totals or a row of the table. "
         "Say --footer 1 to leave it out, --footer 0 to keep it."
     )
     same(read(content, footer=1), read(PLAIN))
@@ -95,7 +101,7 @@ def test_rows_of_which_little_is_known_stay(read, last):
 
 @pytest.mark.parametrize("last", ["P08\n", "P08;1.5\n", "P08;1.5;3;4\n"])
 def test_lines_that_were_cut_off_are_refused(read, last):
-    with pytest.raises(InputError, match=r"line 10: must have 3 cells, as the first line; found"):
+    with pytest.raises(InputError, match=r"line 10: must have 3 cells, as the first line has; found"):
         read(PLAIN + last)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from keyless.errors import InputError
 from keyless.tables import MISSING, Reading, read_like, read_table
+from keyless.tables.cells import written_numbers
 from keyless.tables.numbers import NumberStyle, Written, styled
 
 
@@ -114,7 +115,7 @@ def test_points_are_asked_about_where_small_numbers_have_none(tmp_path):
             "row 2: 'unknown' is not a number (line 4 of the file). Name it missing with",
         ),
         (["kg", "4,5", "6,5", "5,5"], "If it belongs to the column names, say --header 2."),
-        (["1,5", "4,5", "6,5", "all"], "If its line is no row, say --footer 1."),
+        (["1,5", "4,5", "6,5", "all"], "If its line is not a row, say --footer 1."),
         ([*["5 kg", "6 kg"] * 20, "500 g"], "'500 g' is not a number like '5 kg'"),
     ],
 )
@@ -201,3 +202,20 @@ def test_filled_cells_are_written_like_the_others_and_new_rows_read_alike(tmp_pa
     again = read_like(fresh, like=table)
     assert again.block.values[0, 0] == 2000
     assert again.block.mask[:, 0].tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "text"),
+    [
+        (0.01476957658693648333, 20, "0.0147696"), (-0.338364492581128551, 18, "-0.338364"), (12.5, 9, "12.5"),
+        (1234567.891234567, 9, "1234568"), (-1e-12, 9, "0"), (1.23456789e-7, 12, "0.000000123457"),
+        (3.14159, 2, "3.14"), (1234567.891, 2, "1234567.89"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_filled_in_have_no_more_digits_than_make_sense(value, decimals, text):
+    assert written_numbers(np.array([value]), decimals=decimals, style=NumberStyle(), width=0) == [text]
+
+
+def test_few_digits_in_the_style_of_the_column():
+    style = NumberStyle(decimal=",", after=" %")
+    assert written_numbers(np.array([12.345678901]), decimals=9, style=style, width=0) == ["12,3457 %"]

@@ -106,7 +106,7 @@ def test_calibration_puts_honest_probabilities_on_the_diagonal(rng):
     points = ax.containers[0].lines[0]
     assert len(points.get_xdata()) == 10
     np.testing.assert_allclose(points.get_xdata(), points.get_ydata(), atol=0.03)
-    with pytest.raises(InputError, match=r"^right: must say for each of the matches"):
+    with pytest.raises(InputError, match=r"^right: must have one True or False for each probability"):
         plots.calibration([0.5, 0.5], [True])
 
 
@@ -120,7 +120,7 @@ def test_calibration_intervals_are_wilsons():
 def test_partners_are_compared_with_strangers(rng):
     points = rng.normal(size=(500, 2))
     ax = plots.factors(points, points + 0.01 * rng.normal(size=points.shape))
-    assert title(ax).startswith("Partners lie 0.01 as far")
+    assert title(ax).startswith("Partners lie 0.01 times as far")
     assert "(150 of 500 pairs drawn)" in ax.get_xlabel()
     assert title(plots.factors(points, rng.permutation(points))).split()[2] in {"0.97", "0.98", "0.99", "1.00", "1.01"}
 

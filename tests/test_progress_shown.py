@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from keyless.errors import InputError
-from keyless.progress import Stages, notebook_view, sparkline, terminal_view
+from keyless.progress import Stages, in_words, notebook_view, sparkline, terminal_view
 from keyless.progress import shown as live
 
 
@@ -59,7 +59,12 @@ def test_lines_are_told_where_there_is_no_terminal():
         callback("starts", 2, 4, 2.75)
         callback("polishing", 1, 0, math.nan)
         callback.spent("last steps")
-    assert lines == ["starts: step 1 of 4, objective 2.500", "polishing: step 1, objective –"]
+        callback("chance", 1, 2, 0.5)
+    assert lines == [
+        "trying ways to fit the tables, step 1 of 4, best so far 2.50 nats a row",
+        "polishing, step 1, objective –",
+        "measuring what chance reaches, step 1 of 2",
+    ]
 
 
 def test_a_long_run_is_remembered_briefly():
@@ -83,7 +88,7 @@ def test_a_terminal_shows_stages_and_leaves_nothing_behind():
         callback("starts", 4, 4, 3.25)
         callback("polish[ing]", 1, 0, math.nan)
     shown = file.getvalue()
-    for text in ("✓", "starts", "4/4", "3.250", "polish[ing]", "in all"):
+    for text in ("✓", "Trying ways to fit the tables", "4/4", "3.25", "polish[ing]", "in all"):
         assert text in shown
     # The last thing written takes the view away: the line is erased and the cursor is shown again.
     assert shown.rstrip("\n").endswith("\x1b[2K")
@@ -95,6 +100,18 @@ def test_the_table_says_what_is_left():
     with console.capture() as taken:
         console.print(live._terminal_table(stages))
     assert "about 10 s left" in taken.get()
+
+
+def test_a_line_of_the_table_fits_a_terminal_of_80_characters():
+    names = ("reading", "landmarks", "candidates", "calibration", "chance", "search")
+    stages = reported(*((2.0 * k, name, 5, 120, 12.345) for k, name in enumerate(names, start=1)))
+    console = Console(file=io.StringIO(), width=80, color_system=None)
+    with console.capture() as taken:
+        console.print(live._terminal_table(stages))
+    for name in names:
+        assert in_words(name) in taken.get()
+    assert "5/120" in taken.get()
+    assert "about 46 s left" in taken.get()
 
 
 def test_no_terminal_no_view():

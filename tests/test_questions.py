@@ -52,8 +52,30 @@ def strangers():
         forbid=[("P1", "S1")],
         scales="identity",
         rank=2,
-        max_time=0.2,
+        effort="quick",
     )
+
+
+def test_a_good_link_needs_no_answers(linked_by_hand):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(12, 3))
+    links = linked_by_hand({"a": values, "b": values}, [np.arange(12)], coupling=0.9995 * np.eye(12))
+    for question in links.questions(3):
+        assert question.why.startswith("No answer is needed: ")
+        assert question.why.endswith("with the probability >0.999.")
+        assert question.expected.endswith("the verdict stays linked.")
+
+
+def test_where_entities_repeat_the_option_is_named_not_the_map(linked_by_hand):
+    rng = np.random.default_rng(0)
+    tables = {"visits": rng.normal(size=(12, 3)), "people": rng.normal(size=(6, 3))}
+    links = linked_by_hand(tables, [np.r_[np.arange(6), np.full(6, -1)]], verdict="uncertain")
+    found = links.found["people"]
+    evidence = replace(found.evidence, doubt="repeats", repeated="left")
+    for question in replace(links, found={"people": replace(found, evidence=evidence)}).questions(3):
+        assert "map" not in question.why
+        assert "the verdict stays uncertain whatever the answers are" in question.expected
+        assert "link again with repeats='visits'" in question.expected
 
 
 @pytest.fixture(scope="module")
@@ -259,16 +281,16 @@ def test_progress_is_reported_and_can_be_stopped(strangers):
         (lambda links: links.questions(skip=["P99"]), "skip: must be the id of a row of clinic"),
         (lambda links: links.answer([("P99", "S1")]), "pairs: must name rows that exist; clinic has no row 'P99'."),
         (lambda links: links.answer([("P5", None)]), "pairs: must name a row of lab in every pair"),
-        (lambda links: links.answer([("P5", "S7"), ("P5", "S8")]), "pairs: must name each row at most once"),
-        (lambda links: links.answer([("P5", "S7"), ("P6", "S7")]), "pairs: must name each row at most once"),
+        (lambda links: links.answer([("P5", "S7"), ("P5", "S8")]), "once; row 'P5' of clinic has two partners."),
+        (lambda links: links.answer([("P5", "S7"), ("P6", "S7")]), "once; row 'S7' of lab has two partners."),
         (
             lambda links: links.answer([("P5", "S7")], [("P5", "S7")]),
-            "not_pairs: must not name a pair that is in pairs",
+            "not_pairs: must not name a pair that pairs names, too; found ('P5', 'S7').",
         ),
         (lambda links: links.answer([("ward", "P5", "S7")]), "pairs: must name one of 'lab'; found 'ward'."),
         (
             lambda links: replace(links, choices={"set": {"bogus": 1}}).answer([]),
-            "answer: must start from a link of this version; found its option 'bogus'.",
+            "answer: must start from a link that this version of keyless made; this one has the option 'bogus'",
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_known_pairs_may_name_a_partner_twice():
 
 def test_the_repeated_table_is_the_reference():
     tables, _ = repeated(2, rows=20)
-    with pytest.raises(keyless.InputError, match="repeats: must be the reference"):
+    with pytest.raises(keyless.InputError, match="repeats: must be the same table as reference"):
         keyless.link(tables, reference="people", repeats="visits")
     with pytest.raises(keyless.InputError, match=r"^repeats: must be 'auto' or one of .*'people'.*; found 'nobody'\.$"):
         keyless.link(tables, repeats="nobody")

@@ -463,7 +463,7 @@ def test_having_no_partner_can_be_the_second_best(linked_by_hand):
     other, likely = second_best(found, "table1")
     assert other.tolist() == [-1, 1]
     np.testing.assert_allclose(likely, [0.25, 0.1])
-    assert re.search(r'data-label="second best">no partner</td><td class="n"[^>]*>0\.250</td>', render(found))
+    assert re.search(r'data-label="best other">no partner</td><td class="n"[^>]*>0\.250</td>', render(found))
 
 
 @pytest.mark.slow

@@ -330,7 +330,7 @@ def test_a_screen_reader_finds_its_way(opened):
     for role, count in (("main", 1), ("navigation", 1), ("banner", 1), ("contentinfo", 1), ("img", 8)):
         assert page.get_by_role(role).count() == count, role
     assert page.get_by_label("Search ids").count() == 1
-    assert page.get_by_role("table", name="Matches with their second best").count() == 1
+    assert page.get_by_role("table", name="Matches with the best other candidate").count() == 1
     for control in page.query_selector_all("input, select, button"):
         assert control.evaluate("one => (one.labels?.length ?? 0) > 0 || one.textContent.trim().length > 0")
 
@@ -459,7 +459,7 @@ def test_a_phone_scrolls_one_way_only(chromium, path, tmp_path):
     tops = [cell.bounding_box()["y"] for cell in card.locator("th, td").all()]
     assert tops == sorted(set(tops))
     names = card.locator("td").evaluate_all("all => all.map(one => getComputedStyle(one, '::before').content)")
-    assert names == ['"table"', '"its row"', '"probability"', '"second best"', '"its probability"']
+    assert names == ['"table"', '"its row"', '"probability"', '"best other"', '"its probability"']
     assert not page.is_visible("#evidence thead")
     page.locator("th[data-key=probability]").get_by_role("button").click()
     assert number(opened.column(4)[0]) > 0.99

@@ -458,6 +458,31 @@ class TestUnfinished:
             unfinished.remove()
         assert not (killed.parent / "run.unfinished").exists()
 
+    def test_answers_of_a_review_stay_in_a_run_that_goes_on_and_nowhere_else(self, killed, clinic_lab_and_watch):
+        """The best so far of a stopped run was written and reviewed; then the run goes on."""
+        runs.write_run(clinic_lab_and_watch, killed)
+        (killed / "pairs.csv").write_text("reference_id,row_id\na,b\n")
+        with pytest.raises(InputError, match=r"must have no answers of a review to be replaced; .* pairs\.csv"):
+            self.open(killed).__enter__()
+        with self.open(killed, resume=True) as unfinished:
+            assert unfinished.resumed
+            runs.write_run(clinic_lab_and_watch, killed, command="the end", answers=True)
+            unfinished.remove()
+        assert (killed / "pairs.csv").read_text() == "reference_id,row_id\na,b\n"
+        assert runs.read_run(killed).record["command"] == "the end"
+        # Nothing is left to go on with: the answers would be lost.
+        with pytest.raises(InputError, match=r"Choose another --out, or move that file away\.$"):
+            self.open(killed, resume=True).__enter__()
+        with pytest.raises(InputError, match="must have no answers"):
+            runs.write_run(clinic_lab_and_watch, killed)
+        assert (killed / "pairs.csv").exists()
+
+    def test_answers_that_are_a_link_are_not_followed(self, killed, clinic_lab_and_watch, tmp_path):
+        runs.write_run(clinic_lab_and_watch, killed)
+        (killed / "pairs.csv").symlink_to(tmp_path / "clinic.csv")
+        with pytest.raises(InputError, match=r"pairs\.csv"):
+            self.open(killed, resume=True).__enter__()
+
     def test_without_resume_it_starts_afresh(self, killed):
         with self.open(killed) as unfinished:
             assert not unfinished.resumed
@@ -540,7 +565,7 @@ class TestUnfinished:
     def test_a_folder_of_that_name_that_is_not_ours(self, tmp_path):
         (tmp_path / "run.unfinished").mkdir()
         (tmp_path / "run.unfinished" / "novel.txt").write_text("mine")
-        with pytest.raises(InputError, match="found something else"), self.open(tmp_path / "run"):
+        with pytest.raises(InputError, match="found files that keyless did not write"), self.open(tmp_path / "run"):
             pass
         assert (tmp_path / "run.unfinished" / "novel.txt").read_text() == "mine"
 

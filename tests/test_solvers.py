@@ -503,7 +503,7 @@ class TestBadInput:
             UnlabeledSensing().solve(problem, start=np.ones((15, 15)))
         with pytest.raises(InputError, match="random_state: must be None, a whole number"):
             M3O().solve(problem, random_state="seven")
-        with pytest.raises(InputError, match="step_rule: must have an omega"):
+        with pytest.raises(InputError, match="step_rule: must be 'printed' or 'released', which have an omega"):
             search_omega(M3O(), problem)
         with pytest.raises(InputError, match="omegas: must be at least one value, in rising order"):
             search_omega(M3O(step_rule="printed"), problem, omegas=(2.0, 1.0))
@@ -527,3 +527,11 @@ def test_all_paper_objectives_agree_at_the_soft_impute_solution():
     expected = soft_impute(np.nan_to_num(observed), ~np.isnan(observed), 10.0, tolerance=1e-13, max_iter=5000)
     # Both objectives are flat to 1e-13 of their value (about 1e4) there: estimates agree to its root.
     np.testing.assert_allclose(solution.estimate, expected.estimate(), atol=1e-3)
+
+
+def test_a_solution_shows_itself_briefly(problem):
+    solution = Baseline(max_iter=3).solve(problem, random_state=0)
+    said = repr(solution)
+    assert len(said) < 200
+    assert said.startswith(f"Solution: {solution.status.reason} after {len(solution.history)} steps; objective ")
+    assert said.endswith(f"{problem.shape[0]} × {problem.shape[1]}, {len(solution.permutations)} permutations")

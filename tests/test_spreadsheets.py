@@ -178,7 +178,9 @@ def test_an_anndata_file(tmp_path):
     assert tuple(table.row_ids) == tuple(made.obs_names)
     assert table.source == str(tmp_path / "cells.h5ad")
     (tmp_path / "bad.h5ad").write_bytes(b"no such thing")
-    assert refusal(tmp_path / "bad.h5ad").startswith("bad.h5ad: must be an AnnData file; it is damaged or something")
+    assert refusal(tmp_path / "bad.h5ad").startswith(
+        "bad.h5ad: must be an AnnData file; it is damaged or of another kind"
+    )
 
 
 def test_the_sheet_is_named_or_asked_for(tmp_path):
@@ -191,7 +193,7 @@ def test_the_sheet_is_named_or_asked_for(tmp_path):
     assert stem(f"{path}::Lab") == "Lab"
     assert stem(f"{path}::Sheet1") == stem(path) == "book"
     assert stem("study.db::patients") == "patients"
-    assert refusal(tmp_path / "lab.csv::x").startswith("lab.csv: must be a spreadsheet or a database to have a part")
+    assert refusal(tmp_path / "lab.csv::x").startswith("lab.csv: must be a spreadsheet or a database to name a part")
 
 
 def test_titles_merged_names_totals_and_marks_in_a_sheet(tmp_path):
@@ -210,9 +212,9 @@ def test_titles_merged_names_totals_and_marks_in_a_sheet(tmp_path):
     assert table.row_ids == tuple(f"P{i}" for i in range(8))
     assert table.block.mask.all(axis=1).tolist() == [i not in (2, 3) for i in range(8)]
     assert [note.split(":")[0] for note in table.notes] == [
-        "the first 2 lines are no part of the table and skipped",
+        "the first 2 lines are not part of the table and skipped",
         "the column names take two lines, as in 'Urine Na'",
-        "the last line is no row and skipped",
+        "the last line is not a row and skipped",
     ]
     rows[6][2] = "none"
     write_xlsx(path, rows, merged=("A1:D1", "B3:C3"))
@@ -239,8 +241,8 @@ def test_numbers_of_a_sheet_are_not_asked_about(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("lab.xlsx", b"PK\x03\x04", "lab.xlsx: must be a spreadsheet; it is damaged or something else"),
-        ("lab.ods", b"", "lab.ods: must be a spreadsheet; it is damaged or something else"),
+        ("lab.xlsx", b"PK\x03\x04", "lab.xlsx: must be a spreadsheet; it is damaged or of another kind"),
+        ("lab.ods", b"", "lab.ods: must be a spreadsheet; it is damaged or of another kind"),
         ("lab.db", b"hello, this is not a database at all", "lab.db: must be a database of SQLite or DuckDB; file is"),
         ("lab.sqlite", b"", "lab.sqlite: must have a table; it is an empty database."),
     ],

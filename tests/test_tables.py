@@ -153,7 +153,7 @@ def test_integers_join_floats():
         ({"clinic": [[1.0]], "lab": [[INF]]}, {}, r"^lab, row 0, column 0: must be a finite number"),
         ({"clinic": [[1.0]], "lab": [["x"]]}, {}, r"^lab: must hold real numbers"),
         ([[[1.0]], [1.0]], {}, r"^table1: must be a table with rows and columns"),
-        (np.ones((3, 2)), {}, r"^reference: must be a table with rows and columns"),
+        (np.ones((3, 2)), {}, r"^tables: must be two or more, in a list or by name; found one ndarray"),
     ],
 )
 def test_to_problem_refuses(tables, options, message):
@@ -332,8 +332,8 @@ def test_the_result_may_have_an_index():
         ),
         (pd.DataFrame({"x": np.zeros(0)}), r"^lab: must have at least one row and one column of numbers; found shape"),
         (pd.DataFrame(), r"^lab: must have at least one row and one column of numbers; found shape \(0, 0\)\.$"),
-        (pd.DataFrame([[1.0, 2.0]], columns=["x", "x"]), r"^lab: must have different column names; some occur twice"),
-        (pd.DataFrame({1: [1.0], "1": [2.0]}), r"^lab: must have different column names, as text; some occur twice"),
+        (pd.DataFrame([[1.0, 2.0]], columns=["x", "x"]), r"^lab: must have different column names; 'x' occurs twice"),
+        (pd.DataFrame({1: [1.0], "1": [2.0]}), r"^lab: must have different column names, as text; '1' occurs twice"),
         (pd.DataFrame({"y": [1, 2], "x": [1.0, INF]}), r"^lab, column 'x', row 1: must be a finite number; found"),
         (pd.Series([1.0, 2.0]), r"^lab: must be a table with rows and columns \(2-D\); found 1-D"),
         ("lab.csv", r"^lab\.csv: must be a file; there is none at 'lab\.csv'\.$"),

@@ -1,6 +1,7 @@
 """What a column counts as, why, and how to say otherwise."""
 
 import datetime
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -166,6 +167,8 @@ def test_choices_can_be_overridden():
     table = read_table(frame, name="lab", reading=reading)
     assert table.columns == ("code=1", "code=2", "text")
     assert [use.reason for use in table.uses] == ["named in as_category", "named in as_number", "named in drop"]
+    there = read_table(frame, name="lab", reading=replace(reading, door="command line"))
+    assert [use.reason for use in there.uses] == ["named in --as-category", "named in --as-number", "named in --drop"]
     assert table.block.mask[:, 2].tolist() == [True, True, False, True, True, True]
     rebuilt = table.rebuilt(np.array([[0.9, 0.0, 2.25]]), np.array([-1]))
     assert rebuilt["code"].tolist() == [1]
@@ -204,7 +207,7 @@ def test_wrong_options_are_named(options, message):
         ({"decimal": ";"}, r"^decimal: must be '\.' or ','"),
         ({"layout": "tall"}, r"^layout: must be one of 'wide', 'long'; found 'tall'"),
         ({"unstored": 0}, r"^unstored: must be one of"),
-        ({"encoding": "klingon"}, r"^encoding: must be one Python knows; found 'klingon'"),
+        ({"encoding": "klingon"}, r"^encoding: must be an encoding that Python knows; found 'klingon'"),
         ({"max_line": 0}, r"^max_line: must be a whole number of at least 1"),
         ({"max_memory": 0.5}, r"^max_memory: must be a whole number"),
         ({"id": 3}, r"^id: must be text; found \(3,\)"),

@@ -204,7 +204,7 @@ def test_bad_anndata_are_named(cells, anndata):
     cells.var_names = ["a", "a", "b", "c", "d"]
     with pytest.raises(InputError, match=r"^rna: must have different variable names; 'a' occurs twice"):
         read_table(cells, name="rna")
-    with pytest.raises(InputError, match=r"^rna: must have counts in X; found None"):
+    with pytest.raises(InputError, match=r"^rna: must have its numbers in X; X is None"):
         read_table(anndata.AnnData(obs=pd.DataFrame(index=["a", "b"])), name="rna")
     other = anndata.AnnData(X=np.ones((1, 1)), var=pd.DataFrame(index=["x"]))
     with pytest.raises(InputError, match=r"^rows: must have at least one of the variables of rna\.$"):

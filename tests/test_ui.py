@@ -484,7 +484,7 @@ def test_it_is_another_row_and_what_cannot_be(reviewed, clinic_lab_and_watch):
     while (form := asked(page)[1])["table"] != str(list(links.found).index(name)):
         page.client.post("/review/answer", data=form | {"said": "cannot tell"})
     taken = page.client.post("/review/answer", data=form | {"said": "row", "place": "5"})
-    assert "another row&#39;s partner" in taken.text
+    assert "already said to be the partner of another row" in taken.text
     for odd in ({"said": "maybe"}, {"said": "same", "row": "9999"}, {}):
         page.client.post("/review/answer", data=form | odd)
     assert (pairs(page)["row_id"] != "").sum() == 1
@@ -536,6 +536,57 @@ def test_held_out_answers_tell_the_share_and_are_not_given_to_the_next_link(revi
     # The file of the run itself is one of known pairs, too.
     whole = read_pairs(page.folder.root / "run" / "pairs.csv", links.tables, option="--known-pairs")
     assert sum(map(len, whole.values())) == len(written)
+
+
+def test_pairs_of_files_go_along_when_a_run_is_linked_again(clinic_lab_and_watch, tmp_path):
+    """What the link was told is what the files of its first run said; a later answer about a row replaces it."""
+    links = clinic_lab_and_watch
+    told = {"known": {"lab": [[0, 5], [1, 6], [2, 8], [4, 9]], "watch": [[0, 3]]}, "forbidden": {"lab": [[2, 7]]}}
+    links = replace(links, choices=dict(links.choices) | {"told": told})
+    rows, lab, watch = (table.row_ids for table in links.tables)
+    answers = [
+        review.Answer(rows[1], "lab", lab[20], "same", lab[6]),  # not 6, as the file says
+        review.Answer(rows[3], "lab", lab[5], "same"),  # whom the file gave to row 0
+        review.Answer(rows[9], "lab", lab[30], "same", held_out=True),
+    ]
+    carried = [review.Answer(rows[2], "lab", lab[8], "same")]  # an earlier answer, taken back since
+    places = review.known_files(tmp_path, links, answers, carried=carried)
+    known, forbidden = (read_pairs(place, links.tables, option="--known-pairs") for place in places)
+    assert set(known["lab"]) == {(rows[1], lab[20]), (rows[3], lab[5]), (rows[4], lab[9])}
+    assert set(known["watch"]) == {(rows[0], watch[3])}
+    assert set(forbidden["lab"]) == {(rows[1], lab[6]), (rows[2], lab[7])}
+
+
+def test_the_page_gives_the_pairs_of_files_to_the_next_link(clinic_lab_and_watch, tmp_path):
+    links = clinic_lab_and_watch
+    links = replace(links, choices=dict(links.choices) | {"told": {"known": {"lab": [[7, 11]]}}})
+    options = {"tables": ["clinic.csv", "lab.csv", "watch.csv"], "known-pairs": "gone.csv"}
+    (tmp_path / "start").mkdir()
+    for name in ("clinic", "lab", "watch"):
+        (tmp_path / "start" / f"{name}.csv").write_text("x\n1\n")
+    runs.write_run(links, tmp_path / "start" / "run", configuration=runs.to_toml(options, title="x"))
+    page = Page(tmp_path / "start")
+    answer_all(page, links, lambda name, row: (row * 7 + 3) % links.found[name].coupling.shape[1])
+    page.client.post("/again", data={"at": "run"}, follow_redirects=False)
+    given = next(word for word in page.jobs.all()[0].words if word.startswith("--known-pairs=")).partition("=")[2]
+    known = read_pairs(page.folder.root / given, links.tables, option="--known-pairs")
+    page.close()
+    assert (links.tables[0].row_ids[7], links.tables[1].row_ids[11]) in known["lab"]
+    assert len(known["lab"]) > 1
+
+
+def test_the_share_of_a_run_that_was_linked_again_is_called_rough(reviewed, clinic_lab_and_watch):
+    page, links = reviewed, clinic_lab_and_watch
+    answer_all(page, links, lambda name, row: (row * 7 + 3) % links.found[name].coupling.shape[1])
+    assert "Some of these answers were given about an earlier run" not in asked(page)[0]
+    page.client.post("/again", data={"at": "run"}, follow_redirects=False)
+    job = page.jobs.all()[0]
+    words = dict(word[2:].split("=", 1) for word in job.words if "=" in word)
+    files = {name: words[name] for name in ("known-pairs", "forbid") if name in words}
+    options = {"tables": ["clinic.csv", "lab.csv", "watch.csv"], **files}
+    runs.write_run(links, page.folder.root / job.run, configuration=runs.to_toml(options, title="x"))
+    text = page.client.get("/review", params={"at": job.run}).text
+    assert "Some of these answers were given about an earlier run" in text
 
 
 def test_rows_drawn_at_random_are_drawn_evenly_and_never_ones_that_the_link_was_told(clinic_lab_and_watch):
@@ -673,7 +724,7 @@ def test_the_work_is_told_in_words():
     view = job_view(job, {"seconds": 14.0, "stages": stages}, ahead=0)
     assert view["best"] == "2.2", "what chance reaches is not the best so far"
     assert [one["name"] for one in view["stages"]] == [
-        "Trying ways in which the tables may fit together", "Finding out what chance reaches",
+        "Trying ways to fit the tables", "Measuring what chance reaches",
     ]  # fmt: skip
     assert view["stages"][1]["left"] == "about 12 s left", "six of the eighteen seconds have passed since"
     assert (view["seconds"], view["stages"][0]["left"]) == ("20 s", "")

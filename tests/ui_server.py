@@ -37,7 +37,11 @@ class Page:
 
     def browser(self):
         headers = {"origin": self.home}
-        self._browsers.append(httpx.Client(base_url=self.home, headers=headers, follow_redirects=True, timeout=60))
+        # A connection is used once: the server closes idle ones, perhaps just when a slow machine asks again.
+        once = httpx.Limits(max_keepalive_connections=0)
+        self._browsers.append(
+            httpx.Client(base_url=self.home, headers=headers, follow_redirects=True, timeout=60, limits=once)
+        )
         return self._browsers[-1]
 
     def close(self):

@@ -19,6 +19,7 @@ import numpy as np
 import scipy.linalg
 
 from keyless.errors import InputError
+from keyless.progress import check_time
 
 __all__ = [
     "Array",
@@ -74,12 +75,15 @@ _BY_VALUE, _BY_INDEX = 1, 2
 def batches(size: int, step: int) -> Iterator[slice]:
     """Yield slices that cover `size` rows, `step` at a time and at least one, so that what is made of them stays small.
 
+    Each begins with a look at the time, see `progress.check_time`.
+
     Example:
         >>> list(batches(5, 2))
         [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
     step = max(step, 1)
     for start in range(0, size, step):
+        check_time()
         yield slice(start, min(start + step, size))
 
 
@@ -132,7 +136,9 @@ def as_float(values: Any, *, name: str) -> Array:
         name: what to call the array in an error message.
     """
     if np.ma.is_masked(values):
-        raise InputError(f"{name}: must not be a masked array; its mask would be lost. Give values and mask apart.")
+        raise InputError(
+            f"{name}: must not be a masked array; its mask would be lost. Give the values and the mask as two arrays."
+        )
     if is_numpy(values) or not is_array(values):
         try:
             values = np.asarray(values)

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import narwhals.stable.v2 as nw
 import numpy as np
 
 from keyless.errors import InputError
 from keyless.options import Options
+from keyless.search_options import check_not_removed
 from keyless.tables import Table
 from keyless.tables.column_use import is_named_like_id
 
-__all__ = ["check_no_options", "check_reference", "gathered", "repeated_first", "warn_of_text_numbers"]
+__all__ = [
+    "check_no_options",
+    "check_reference",
+    "gathered",
+    "refusing_removed",
+    "repeated_first",
+    "warn_of_text_numbers",
+]
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?%?")
 _MOSTLY = 0.8
@@ -24,6 +37,22 @@ _MOSTLY = 0.8
 
 _LOOKED_AT = 1000
 """Entries of a text column that are looked at."""
+
+
+def refusing_removed(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Let a function refuse options of earlier versions by naming what takes their place.
+
+    Args:
+        function: takes options by name.
+    """
+
+    @wraps(function)
+    def checked(*given: Given.args, **options: Given.kwargs) -> Result:
+        for name in options:
+            check_not_removed(name)
+        return function(*given, **options)
+
+    return checked
 
 
 def gathered(tables: Any, others: Sequence[Any]) -> Any:
@@ -36,8 +65,8 @@ def gathered(tables: Any, others: Sequence[Any]) -> Any:
     for given in others:
         if _looks_like_pairs(given):
             raise InputError(
-                "tables: must be tables; found a list of pairs among them. Known pairs have a name of their own: "
-                "link(..., known_pairs=pairs). A table of two columns must be an array or a frame."
+                "tables: must be tables; found a list of pairs among them. Give known pairs as an option: "
+                "link(..., known_pairs=pairs). Give a table of two columns as an array or a frame."
             )
     if not others:
         return tables
@@ -45,7 +74,7 @@ def gathered(tables: Any, others: Sequence[Any]) -> Any:
     if several:
         raise InputError(
             "tables: must be given all in one mapping or list, or one after the other; found both. "
-            "Options have names: link(tables, known_pairs=..., within=...)."
+            "Give options by name: link(tables, known_pairs=..., within=...)."
         )
     return [tables, *others]
 
@@ -89,8 +118,8 @@ def check_reference(options: Options) -> None:
     if options.repeats in (None, "auto") or options.reference in (None, options.repeats):
         return
     raise InputError(
-        f"repeats: must be the reference, since each of its rows gets a partner; found repeats={options.repeats!r} "
-        f"and reference={options.reference!r}. Leave the reference out."
+        f"repeats: must be the same table as reference, since each of its rows gets a partner; found "
+        f"repeats={options.repeats!r} and reference={options.reference!r}. Leave reference out."
     )
 
 
@@ -134,5 +163,13 @@ def warn_of_text_numbers(tables: Iterable[Table]) -> None:
                 f"{table.name}: column {use.name!r} holds numbers as text ({numbers[0]!r}, …) and is not used. To use "
                 f"it, convert it to numbers, or say reading=Reading(as_number={use.name!r}).",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=_callers_level(),
             )
+
+
+def _callers_level() -> int:
+    """Return how many calls up the first line outside keyless is: a warning points there."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "keyless":
+        frame, level = frame.f_back, level + 1
+    return level

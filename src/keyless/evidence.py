@@ -15,25 +15,18 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from keyless.engine.pair import PairLink, sharpness
+from keyless.engine.pair import PairLink
 from keyless.engine.repeats import RepeatedSide
 from keyless.engine.symmetry import mirrored_share
 from keyless.errors import InputError
-from keyless.joint import JointLink
-from keyless.joint.chance import chance_scores
-from keyless.joint.clusters import table_latents
-from keyless.joint.held_out import held_out_log_ratios, held_out_score
 from keyless.landmarks import LargeLink
-from keyless.likelihood import FORBIDDEN
 from keyless.pairs.constraints import Constraints
 from keyless.pairs.limits import Limits
-from keyless.progress import Callback, Deadline
 
 __all__ = [
     "Doubt",
     "Evidence",
     "Verdict",
-    "judge_joint",
     "judge_large",
     "judge_pair",
     "judged_rows",
@@ -234,69 +227,6 @@ def judged_rows(evidence: Evidence, probability: FloatArray) -> Evidence:
     """
     sharpness = float(probability.mean()) if len(probability) else 0.0
     return _judged(replace(evidence, sharpness=sharpness), believed=True, sharp=sharpness > _MOST)
-
-
-def judge_joint(
-    tables: Sequence[tuple[FloatArray, BoolArray]],
-    link: JointLink,
-    *,
-    constraints: Constraints | None = None,
-    comparisons: int = 3,
-    seed: int = 0,
-    deadline: Deadline | None = None,
-    callback: Callback | None = None,
-) -> list[Evidence]:
-    """Return the verdict on each table of what `keyless.joint.link_tables` found.
-
-    The score is the log-likelihood ratio of the matches, each table against all the others joined, by models that have
-    not seen them, per row that could be matched. Where only a share of them is, that share is also all that is needed.
-
-    Args:
-        tables: the standard scores and masks that were linked.
-        link: what was found.
-        constraints: those it was found under.
-        comparisons: how many times the link is destroyed and sought.
-        seed: of all random numbers.
-        deadline: after which no further null search begins.
-        callback: called after every null search, with stage `"chance"` and the mean score it reached.
-    """
-    nulls = chance_scores(
-        tables,
-        rank=link.model.rank,
-        may_be_alone=link.may_be_alone,
-        comparisons=comparisons,
-        seed=seed,
-        constraints=constraints,
-        deadline=deadline,
-        callback=callback,
-    )
-    held_out = held_out_log_ratios(tables, link.rows, rank=link.model.rank + 2)
-    best = max((start.score for start in link.starts), default=0.0)
-    agreement = sum(start.score >= best - 0.01 * abs(best) for start in link.starts)
-    evidences = []
-    latents = table_latents(link.model, tables)
-    for permutation, ratios, unseen, null, theirs in zip(
-        link.permutations, link.log_ratios, held_out, nulls, latents[1:], strict=True
-    ):
-        rows = np.flatnonzero(permutation >= 0)
-        allowed = ratios > FORBIDDEN
-        choices = allowed.sum(axis=1 if ratios.shape[0] <= ratios.shape[1] else 0)
-        share = rows.size / min(ratios.shape)
-        told = constraints is not None and bool(constraints.known)
-        mirrored = 0.0 if told else _mirrored(latents[0], theirs, permutation, None if allowed.all() else allowed)
-        evidence = Evidence(
-            "uncertain",
-            held_out_score(unseen, rows, permutation[rows]),
-            tuple(null),
-            share * float(np.mean(np.log(np.maximum(choices, 1)))),
-            sharpness(np.where(allowed, unseen, -np.inf), permutation),
-            agreement,
-            mirrored,
-        )
-        # A few rows can be matched in a few ways only, and the best of them looks right by chance.
-        settled = link.convincing and math.lgamma(rows.size + 1) > math.log(1000)
-        evidences.append(_verdict(evidence, settled=settled))
-    return evidences
 
 
 def judge_large(link: LargeLink, *, sizes: Sequence[int], constraints: Constraints | None = None) -> list[Evidence]:

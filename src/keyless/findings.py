@@ -33,7 +33,6 @@ class Found:
         correlations: of the factors of matched rows.
         evidence: whether there is a map.
         limits: which pairs may be matched.
-        answer: calibrated probability of each row's answer if the map is right; None: as the coupling says.
         rivals: how well the best other candidate of each row fits, by which repeated entities are noticed; see
             `keyless.engine.best_rivals`. None where several rows may have the same partner, or no map is believed.
     """
@@ -43,7 +42,6 @@ class Found:
     correlations: FloatArray
     evidence: Evidence
     limits: Limits
-    answer: FloatArray | None = None
     rivals: Rivals | None = None
 
     @classmethod
@@ -54,9 +52,7 @@ class Found:
     @cached_property
     def stated(self) -> Stated:
         """What is said about each row, the doubt about the map included."""
-        return stated(
-            self.permutation, self.coupling, limits=self.limits, belief=self.evidence.belief, answer=self.answer
-        )
+        return stated(self.permutation, self.coupling, limits=self.limits, belief=self.evidence.belief)
 
     @property
     def judged(self) -> Evidence:

@@ -11,17 +11,25 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from keyless.doorway import check_no_options, check_reference, gathered, repeated_first, warn_of_text_numbers
+from keyless.doorway import (
+    check_no_options,
+    check_reference,
+    gathered,
+    refusing_removed,
+    repeated_first,
+    warn_of_text_numbers,
+)
 from keyless.linking import Linking
 from keyless.links import Links
 from keyless.options import Options
-from keyless.progress import usual_view
+from keyless.progress import Deadline, usual_view
 from keyless.search_options import Effort, Partners, ScaleName
 from keyless.tables import Reading, read_tables
 
 __all__ = ["TableLinker", "link"]
 
 
+@refusing_removed
 def link(
     tables: Any,
     *others: Any,
@@ -51,7 +59,7 @@ def link(
             lists of dicts, AnnData, or paths of files and of folders of Parquet files. Where a Dask client is open its
             cluster works on large folders.
         others: the second table and so on, where they are given one after the other.
-        reference: name of the table whose row order the answer is given in; the first unless given.
+        reference: name of the table that gives the order of the rows in the results; the first unless given.
         reading: how tables are read: missing markers, id column, columns to drop, ….
         known_pairs: a few sure matches: pairs (reference id, row id), per table name when there are several tables.
         forbid: pairs known to be wrong, likewise.
@@ -61,15 +69,17 @@ def link(
         partners: `"all"`: every row of the smaller table has a partner; `"some"`: rows may have none; `"auto"`: found
             from the data.
         repeats: name of the table that has several rows of one entity. Several of its rows may then get the same
-            partner, and it becomes the reference. `"auto"` finds out whether there is such a table. None: every row is
-            matched once at the most, and tables that seem to repeat entities are not called linked.
+            partner, and it becomes the reference. `"auto"` finds out whether there is such a table. None: each row is
+            matched at most once, and tables that seem to repeat entities are not called linked.
         scales: how columns are scaled: `"auto"` chooses for each among identity, log and root; or one for all; or, by
             column (`"column"` or `"table:column"`), some of them.
-        rank: how many factors the tables have at most; None: found from the data.
-        effort: `"quick"` tries few first maps and compares with chance once; `"thorough"` tries every first map and
-            compares with chance five times.
-        max_time: seconds after which the best so far is returned, with a status that says so. Ctrl-C does the same at
-            once; a second Ctrl-C interrupts.
+        rank: the largest number of factors to use; factors are what several columns have in common. None: found from
+            the data.
+        effort: how much the search tries. `"quick"` tries few ways to fit the tables, and compares the result with
+            chance once; `"thorough"` tries all ways, and compares five times.
+        max_time: seconds after which the best so far is returned, with a status that says so; at most a second and a
+            tenth of the time later. Where nothing was found by then, nobody is matched. The time to read files does not
+            count. Ctrl-C does the same as soon as there is anything to return; a second Ctrl-C interrupts.
         random_state: seed; the same seed gives the same answer.
         checkpoint: folder in which finished stages are kept; with the same tables and options they are not repeated.
         callback: called with stage, step, total (0 where not known) and objective; when it returns True the best so
@@ -118,12 +128,14 @@ class TableLinker(BaseEstimator, Options):  # type: ignore[misc]
         if options.repeats not in (None, "auto"):
             read = repeated_first(read, options.repeats)
         warn_of_text_numbers(read)
+        deadline = Deadline(options.max_time)
         with usual_view(self.callback) as callback:
-            self.links_ = Linking(replace(options, callback=callback), read).links()
+            self.links_ = Linking(replace(options, callback=callback), read, deadline=deadline).links()
             repeated = self.links_.repeated if options.repeats == "auto" else None
-            if repeated is not None:
+            if repeated is not None and not deadline.passed:
                 read = repeated_first(read, repeated)
-                self.links_ = Linking(replace(options, callback=callback, repeats=repeated), read).links()
+                options = replace(options, callback=callback, repeats=repeated)
+                self.links_ = Linking(options, read, deadline=deadline).links()
         self.n_features_in_ = {table.name: table.block.shape[1] for table in read}
         return self
 

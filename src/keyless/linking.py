@@ -1,16 +1,17 @@
-"""One run from tables to links: scales → joint model or pairwise search → evidence → calibration."""
+"""One run from tables to links: scales → search → evidence → probabilities."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 
 import keyless
-from keyless.calibration import Calibration, calibrate_joint
 from keyless.engine import (
     PairLink,
     best_rivals,
@@ -20,22 +21,21 @@ from keyless.engine import (
     shared_partners,
     tells_by_groups,
 )
+from keyless.engine.columns import FEW_ROWS, stands_out
+from keyless.engine.joined import Joined, side_by_side
 from keyless.errors import Status
-from keyless.evidence import Evidence, judge_joint, judge_large, judge_pair, judged_rows
+from keyless.evidence import Evidence, judge_large, judge_pair, judged_rows
 from keyless.findings import Found, Route, canonical_correlations
-from keyless.joint import JointLink, link_tables
-from keyless.joint.clusters import stack, table_latents
 from keyless.landmarks import LargeSearch
-from keyless.likelihood import FORBIDDEN
 from keyless.links import Links, TableLink
 from keyless.maps.signatures import SPACES
-from keyless.model.factor_model import FactorModel, fit, initial_model
+from keyless.model.factor_model import FactorModel, fit, initial_model, model_from_directions
 from keyless.model.joint_model import JointModel
 from keyless.model.moments import Moments, fit_moments
 from keyless.options import Options
 from keyless.pairs.stated import with_known_pairs
 from keyless.prepared import Prepared, rows_of
-from keyless.progress import Deadline, stopped_by_interrupt
+from keyless.progress import Deadline, cut_short, stopped_by_interrupt
 from keyless.saved.checkpoints import Checkpoints, fingerprint
 from keyless.tables import Table
 from keyless.tables.memory import has_many_rows
@@ -45,14 +45,8 @@ __all__ = ["Linking"]
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-_FEW_GAPS = 0.98
-"""Above this observed share a joint search finds nothing that the search for canonical pairs does not find."""
-
-_FEW_ROWS = 200
-"""Rows up to which a brief joint search is quick, and goes first."""
-
 _MANY_ROWS = 500
-"""From so many rows on scores hardly vary by chance: one null search and one simulation are enough."""
+"""From so many rows on scores hardly vary by chance: one comparison with it is enough."""
 
 _MOST_COMPARISONS = 5
 """Comparisons with chance of a thorough search: their mean is known twice as well as from one."""
@@ -76,8 +70,10 @@ _MOST_SEARCHED = 100_000
 """Rows up to which two tables that landmarks link, but not sharply, are searched for canonical pairs."""
 
 _STOPPED = Status("stopped", "Stopped when asked to, with the best found so far. Run it again to let it finish.")
+_LATE = Status("max_time", "Stopped at the time limit with the best found so far. Raise the time limit.")
+_NOTHING_YET = Status("max_time", "Stopped at the time limit before any match was found. Raise the time limit.")
 
-Way = Literal["auto", "joint", "pairs", "landmarks"]
+Way = Literal["auto", "pairs", "landmarks"]
 
 
 class Linking(Prepared):
@@ -88,6 +84,7 @@ class Linking(Prepared):
         tables: the tables as read, the reference first.
         way: the one way of linking to take; `"auto"`: the way, or ways, that suit the tables.
         earlier: per table, by name, the coupling of an earlier link whose map was believed; the search begins there.
+        deadline: when the best so far is returned; None: after the options' `max_time` from now on.
     """
 
     def __init__(
@@ -97,25 +94,27 @@ class Linking(Prepared):
         way: Way = "auto",
         *,
         earlier: Mapping[str, FloatArray] | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         sizes = rows_of(tables)
         large = way == "landmarks" or (way == "auto" and has_many_rows(sizes))
         super().__init__(options, tables, large=large)
         self.way = way
         self.began = time.monotonic()
-        self.deadline = Deadline(options.max_time)
+        self.deadline = Deadline(options.max_time) if deadline is None else deadline
+        self.so_far: Route | None = None
         self.history: list[Mapping[str, Any]] = []
-        self.earlier = {
-            (0, number): with_known_pairs(np.full(sizes[0], -1), earlier[table.name], self.limits_with(number))[1]
-            for number, table in enumerate(self.given)
-            if earlier is not None and table.name in earlier
-        }
+        self.earlier = {}
+        for number, table in enumerate(self.given):
+            if earlier is not None and table.name in earlier:
+                limits = self.limits_with(*self.ends(number))
+                told = with_known_pairs(np.full(sizes[0], -1), earlier[table.name], limits)[1]
+                self.earlier[0, number] = [("earlier link", told)]
         self.stages = self.checkpoints()
+        self.searches: dict[str, PairLink] = {}
         rows = min(sizes)
         usual = 1 if rows >= _MANY_ROWS else 3
         self.comparisons = {"quick": 1, "normal": usual, "thorough": _MOST_COMPARISONS}[options.effort]
-        # Enough simulated rows to learn two numbers from.
-        self.simulations = min(max(1, -(-_MANY_ROWS // rows)), 10)
 
     def checkpoints(self) -> Checkpoints:
         """Return where finished stages are kept; what was cut short is not."""
@@ -143,8 +142,11 @@ class Linking(Prepared):
 
     def links(self) -> Links:
         """Run, and return what was found; Ctrl-C returns the best so far."""
-        with stopped_by_interrupt(self.deadline):
+        route: Route | None = None
+        with stopped_by_interrupt(self.deadline), cut_short(self.deadline, grace=True):
             route = self.route()
+        if route is None:
+            route = self.nothing_yet() if self.so_far is None else replace(self.so_far, status=_LATE)
         linkable = all(found.evidence.verdict != "unlinkable" for found in route.found)
         return Links(
             tables=self.given,
@@ -168,20 +170,30 @@ class Linking(Prepared):
             history=tuple(self.history),
         )
 
-    def route(self) -> Route:
-        """Choose between one joint model of all tables and a search for canonical pairs, table by table.
+    def nothing_yet(self) -> Route:
+        """Return what is known where time was up before any match was found: nothing about any row."""
+        found = []
+        for limits in self.limits_of_tables:
+            needed = float(np.mean(np.log(np.maximum(limits.choices, 1))))
+            unknown = Evidence("uncertain", 0.0, (), needed, 0.0, 0)
+            nobody, nothing = np.full(limits.shape[0], -1), sparse.csr_array(limits.shape)
+            found.append(Found.of(nobody, nothing, correlations=np.empty(0), evidence=unknown, limits=limits))
+        scales = tuple(t.scales for t in self.large_tables) if self.large else self.scales
+        return Route("none", found, _without_factors(sum(map(len, scales))), _NOTHING_YET, (), scales)
 
-        Groups inside which rows match give the map by themselves, where they are many.
-        Clean factors that both tables share are found most quickly by landmarks, or by a joint model where rows are few
-        or tables several; of narrow tables they go first. Otherwise two tables are searched for canonical pairs, which
-        does not ask that the tables share all factors. Where entries are missing or tables are several, a long joint
-        search is the last resort.
-        From 5,000 rows on landmarks go first as well, and canonical pairs are sought on the rows farthest out.
+    def route(self) -> Route:
+        """Choose how the tables are searched.
+
+        Groups inside which rows match give the map by themselves, where they are many. Clean factors that all tables
+        share are found most quickly by landmarks; of narrow tables with more than a few rows they go first. Otherwise
+        two tables are searched for canonical pairs, which does not ask that the tables share all factors, and several
+        tables are joined one by one. From 5,000 rows on landmarks go first as well, and canonical pairs are sought on
+        the rows farthest out.
         """
         if self.shares and not self.large:
             return self.from_pairs()
         numbers = range(1, len(self.tables))
-        if self.way == "auto" and all(tells_by_groups(self.limits_with(number)) for number in numbers):
+        if self.way == "auto" and all(tells_by_groups(self.limits_with(*self.ends(number))) for number in numbers):
             groups = self.from_pairs(self.many_rows)
             if groups.believed or self.deadline.passed:
                 return groups
@@ -189,39 +201,23 @@ class Linking(Prepared):
             return self.large_route()
         if self.way == "pairs":
             return self.from_pairs()
-        if self.way == "joint":
-            return self.from_joint(self.joint("joint"))
         return self.small_route()
 
     def small_route(self) -> Route:
         """Link tables of less than 5,000 rows."""
-        gaps = float(np.mean([t.block.mask.mean() for t in self.tables])) < _FEW_GAPS
-        several = len(self.tables) > 2
         landmarks: Route | None = None
-        if several or (self.narrow and max(t.block.shape[0] for t in self.tables) <= _FEW_ROWS):
-            brief = self.joint("joint-brief", thorough=False)
-            if brief.convincing or self.deadline.passed:
-                return self.from_joint(brief)
-        elif self.narrow:
-            landmarks = self.from_landmarks(thorough=False, deadline=self.deadline.half())
+        if self.way == "auto" and self.narrow and max(rows_of(self.tables)) > FEW_ROWS:
+            self.so_far = landmarks = self.from_landmarks(thorough=False, deadline=self.deadline.half())
             if _is_sharp(landmarks):
                 return landmarks
-        pairs = self.from_pairs()
+        self.so_far = pairs = self.from_joined() if len(self.tables) > 2 else self.from_pairs()
         if landmarks is not None and landmarks.linked and _expected_right(landmarks) > _expected_right(pairs):
             return landmarks
-        if self.deadline.passed or (pairs.linked and not several):
-            return pairs
-        if not (gaps or several):
-            return pairs
-        joint = self.joint("joint", pairs if pairs.linked else None, thorough=not pairs.linked)
-        if not joint.convincing:
-            return pairs
-        found = self.from_joint(joint)
-        return found if found.linked or not pairs.linked else pairs
+        return pairs
 
     def large_route(self) -> Route:
         """Link by landmarks, and by canonical pairs where those are not sharp; return what promises more matches."""
-        landmarks = self.from_landmarks()
+        self.so_far = landmarks = self.from_landmarks()
         if self.way == "landmarks" or self.is_enough(landmarks):
             return landmarks
         pairs = self.from_pairs(self.many_rows)
@@ -246,8 +242,8 @@ class Linking(Prepared):
         return self.stages.stage(
             f"many-rows{number}",
             lambda: link_many_rows(
-                *self.sides(number),
-                limits=self.limits_with(number),
+                *self.sides(*self.ends(number)),
+                limits=self.limits_with(*self.ends(number)),
                 every_row=self.options.every_row,
                 comparisons=self.comparisons,
                 seed=self.seed,
@@ -256,66 +252,17 @@ class Linking(Prepared):
             ),
         )
 
-    def joint(self, stage: str, pairs: Route | None = None, *, thorough: bool = True) -> JointLink:
-        """Search with one model of all tables, from the correspondence that pairs have been linked by, if any."""
-        starts = {pair: named[0][1] for pair, named in self.couplings.items()} | self.earlier
-        if pairs is not None:
-            starts |= {(0, number): found.coupling for number, found in enumerate(pairs.found, start=1)}
-        if self.options.missingness:
-            # What the values alone say is a good place to start: indicators bring many factors of their own.
-            widths = [table.block.shape[1] for table in self.given]
-            plain = [(v[:, :width], mask[:, :width]) for (v, mask), width in zip(self.scores, widths, strict=True)]
-            first = self.deadline.half()
-            values = self.stages.stage(
-                f"{stage}-values", lambda: self.joint_link(plain, starts, thorough=thorough, deadline=first)
-            )
-            starts |= {(0, k): coupling for k, coupling in enumerate(values.couplings, start=1) if values.convincing}
-        return self.stages.stage(stage, lambda: self.joint_link(self.scores, starts, thorough=thorough))
-
-    def joint_link(
-        self,
-        scores: Sequence[tuple[FloatArray, FloatArray]],
-        starts: Mapping[tuple[int, int], FloatArray],
-        *,
-        thorough: bool,
-        deadline: Deadline | None = None,
-    ) -> JointLink:
-        """Search with one model of the given scores of all tables."""
-        return link_tables(
-            scores,
-            rank=self.options.rank,
-            may_be_alone=None if self.options.every_row is None else not self.options.every_row,
-            thorough=thorough,
-            constraints=self.limits,
-            start_couplings=starts,
-            callback=self.report,
-            deadline=self.deadline if deadline is None else deadline,
-        )
-
-    def pair(self, number: int) -> PairLink:
-        """Search one table and the reference for canonical pairs, and compare what was found with chance."""
-        limits = self.limits_with(number)
-        # Chance is told without the earlier link: found again means found from nothing.
-        begun = [("earlier link", self.earlier[0, number])] if (0, number) in self.earlier else []
-        found = self.stages.stage(
-            f"pair{number}",
-            lambda: find_pair(
-                *self.sides(number),
-                limits=limits,
-                starts=begun + self.couplings.get((0, number), []),
-                every_row=self.options.every_row,
-                seed=self.seed,
-                spaces={"quick": _FEW_SPACES, "normal": None, "thorough": len(SPACES)}[self.options.effort],
-                callback=self.report,
-                deadline=self.deadline,
-            ),
-        )
+    def pair(self, left: Joined, right: Joined, begun: Sequence[tuple[str, FloatArray]] = ()) -> PairLink:
+        """Search two tables, or joined tables, for pairs of rows, and compare what was found with chance."""
+        # Chance is told without an earlier link: found again means found from nothing.
+        found = self.searched(left, right, begun)
         return self.stages.stage(
-            f"pair{number}-chance",
+            f"{_named(left, right)}-chance",
             lambda: compared(
                 found,
-                limits=limits,
-                starts=self.couplings.get((0, number), []),
+                *self.sides(left, right),
+                limits=self.limits_with(left, right),
+                starts=left.carried(self.couplings, right),
                 comparisons=self.comparisons,
                 seed=self.seed,
                 callback=self.report,
@@ -323,57 +270,31 @@ class Linking(Prepared):
             ),
         )
 
-    def from_joint(self, joint: JointLink) -> Route:
-        """Judge and calibrate what the joint model found."""
-        evidences = self.stages.stage(
-            "joint-evidence",
-            lambda: judge_joint(
-                self.scores,
-                joint,
-                constraints=self.limits,
-                comparisons=self.comparisons,
-                seed=self.seed,
-                deadline=self.deadline,
-                callback=self.report,
-            ),
-        )
-        calibrations = [Calibration()] * len(evidences)
-        if any(evidence.verdict != "unlinkable" for evidence in evidences):
-            calibrations = self.stages.stage(
-                "joint-calibration",
-                lambda: calibrate_joint(
-                    self.scores,
-                    joint,
-                    simulations=self.simulations,
+    def searched(self, left: Joined, right: Joined, begun: Sequence[tuple[str, FloatArray]] = ()) -> PairLink:
+        """Search two tables, or joined tables, for pairs of rows.
+
+        Args:
+            left: the tables on the left.
+            right: the tables on the right.
+            begun: named couplings of their entities that the search begins with.
+        """
+        name = f"{_named(left, right)}{'-again' if begun else ''}"
+        if name not in self.searches:
+            starts = [*begun, *left.carried(self.earlier, right), *left.carried(self.couplings, right)]
+            self.searches[name] = self.stages.stage(
+                name,
+                lambda: find_pair(
+                    *self.sides(left, right),
+                    limits=self.limits_with(left, right),
+                    starts=starts,
+                    every_row=self.options.every_row,
                     seed=self.seed,
-                    constraints=self.limits,
+                    spaces={"quick": _FEW_SPACES, "normal": None, "thorough": len(SPACES)}[self.options.effort],
+                    callback=self.report,
                     deadline=self.deadline,
                 ),
             )
-            self.report("calibration", 1, 1, joint.score)
-        found = []
-        for number, (evidence, calibration) in enumerate(zip(evidences, calibrations, strict=True), start=1):
-            permutation, coupling = joint.permutations[number - 1], joint.couplings[number - 1]
-            rows = np.arange(len(permutation))
-            partner = coupling[rows, np.maximum(permutation, 0)]
-            stated = np.clip(np.where(permutation >= 0, partner, 1 - coupling.sum(axis=1)), 0.0, 1.0)
-            # Who may not be anybody is surely alone, whatever the model.
-            free = (joint.log_ratios[number - 1] > FORBIDDEN).any(axis=1)
-            probability = np.where(free, calibration(stated), stated)
-            correlations = self.correlations(joint.model, number, permutation)
-            found.append(
-                self.found(
-                    number,
-                    permutation,
-                    coupling=coupling,
-                    ratios=joint.log_ratios[number - 1],
-                    correlations=correlations,
-                    evidence=evidence,
-                    answer=probability,
-                )
-            )
-        starts = tuple({"route": "joint", "pair": s.pair, "start": s.name, "score": s.score} for s in joint.starts)
-        return Route("joint", found, joint.model, joint.status, starts, self.scales)
+        return self.searches[name]
 
     def from_landmarks(self, *, thorough: bool = True, deadline: Deadline | None = None) -> Route:
         """Link by landmarks, candidates and a sparse assignment; judge what was found."""
@@ -424,30 +345,82 @@ class Linking(Prepared):
         return Route("landmarks", found, link.model, link.status, starts, scales, work)
 
     def from_pairs(self, search: Callable[[int], PairLink] | None = None) -> Route:
-        """Search every table and the reference for canonical pairs, and judge what was found.
+        """Search every table and the reference for pairs of rows, and judge what was found.
 
         Args:
             search: how; None: among all pairs of rows.
         """
-        pairs = [(search or self.pair)(number) for number in range(1, len(self.tables))]
+        search = search or (lambda number: self.pair(*self.ends(number)))
+        links = [search(number) for number in range(1, len(self.tables))]
+        return self.judged([(link, *self.ends(number)) for number, link in enumerate(links, start=1)])
+
+    def from_joined(self) -> Route:
+        """Join tables one by one, those first that fit best, then match each of them against all the others joined.
+
+        Tables that say little about a row say more together: two that cannot be linked to the reference, one by one,
+        may be linked to each other, and then both to the reference.
+        """
+        groups = [Joined.alone(number, size) for number, size in enumerate(rows_of(self.tables))]
+        while len(groups) > 1 and not self.deadline.passed:
+            # Tables of which most is seen come first: the surest join is made before others depend on it.
+            ranked = sorted(combinations(groups, 2), key=lambda pair: -min(self.seen(group) for group in pair))
+            for left, right in ranked:
+                link = self.searched(left, right)
+                if stands_out(link.form.matching):
+                    groups = [one for one in groups if one not in (left, right)]
+                    groups.append(left.with_partners(right, link.permutation))
+                    joins = len(self.tables) - 1
+                    self.report("joins", joins + 1 - len(groups), joins, link.form.matching.identification)
+                    break
+            else:
+                break
+        home = next(group for group in groups if 0 in group.numbers)
+        links = []
+        for number in range(1, len(self.tables)):
+            left, right = home, next(group for group in groups if number in group.numbers)
+            begun = []
+            if right is home:
+                left, right = home.without(number), self.ends(number)[1]
+                begun = [("tables joined", _partners(home, left, number, len(right)))]
+            links.append((self.pair(left, right, begun), left, right))
+        return self.judged(links)
+
+    def seen(self, group: Joined) -> float:
+        """Return how many entries are observed in a row of joined tables, in the mean."""
+        return sum(float(self.tables[number].block.mask.sum(axis=1).mean()) for number in group.numbers)
+
+    def judged(self, links: Sequence[tuple[PairLink, Joined, Joined]]) -> Route:
+        """Judge what was found about each table but the reference.
+
+        Args:
+            links: per table, the link and what it is between: tables among which the reference is, and tables among
+                which the table is.
+        """
         found, starts = [], []
-        for number, pair in enumerate(pairs, start=1):
+        for number, (link, left, right) in enumerate(links, start=1):
             # Columns that both tables have tell a correspondence from its mirror images, as known pairs do.
             told = bool(self.constraints.known) or (0, number) in self.shared
-            evidence = judge_pair(pair, limits=self.limits_with(number), known=told)
+            limits = self.limits_with(left, right)
+            # Without time to compare it, what was found is in doubt.
+            evidence = judge_pair(replace(link, crossings=()), limits=limits, known=told)
+            with cut_short(self.deadline, grace=True):
+                evidence = judge_pair(link, limits=limits, known=told)
+            rows, columns = left.entities_of(0), right.entities_of(number)
+            among = np.ix_(rows, columns)
+            whole = len(rows) == len(left) and len(columns) == len(right) and len(left.numbers) == 1
             found.append(
                 self.found(
                     number,
-                    pair.permutation,
-                    coupling=pair.pairs,
-                    ratios=pair.ratios,
-                    correlations=pair.correlations,
+                    np.append(right.rows_of(number), -1)[link.permutation[rows]],
+                    coupling=link.pairs if whole else link.pairs[among],
+                    ratios=link.ratios if whole else link.ratios[among],
+                    correlations=link.correlations,
                     evidence=evidence,
                 )
             )
-            starts += [{"route": "pairs", "pair": (0, number), "start": s.name, "score": s.score} for s in pair.starts]
-        model = self.model_of([pair.permutation for pair in pairs])
-        worst = min((pair.status for pair in pairs), key=lambda status: status.converged)
+            starts += [{"route": "pairs", "pair": (0, number), "start": s.name, "score": s.score} for s in link.starts]
+        model = self.model_of([one.permutation for one in found])
+        worst = min((link.status for link, _, _ in links), key=lambda status: status.converged)
         return Route("pairs", found, model, worst, tuple(starts), self.scales)
 
     def found(
@@ -459,7 +432,6 @@ class Linking(Prepared):
         ratios: Any,
         correlations: FloatArray,
         evidence: Evidence,
-        answer: FloatArray | None = None,
     ) -> Found:
         """Return what is found out about a table, and report it.
 
@@ -470,12 +442,12 @@ class Linking(Prepared):
             ratios: log-likelihood ratios of pairs.
             correlations: of the factors of matched rows.
             evidence: whether there is a map.
-            answer: calibrated probability of each row's answer; None: as the coupling says.
         """
         rivals = None
         if self.shares and evidence.believed:
-            shared = shared_partners(ratios, limits=self.limits_with(number), every_row=self.options.every_row)
-            permutation, coupling, answer = shared.permutation, shared.pairs, None
+            limits = self.limits_with(*self.ends(number))
+            shared = shared_partners(ratios, limits=limits, every_row=self.options.every_row)
+            permutation, coupling = shared.permutation, shared.pairs
             evidence = judged_rows(evidence, shared.probability[permutation >= 0])
         elif not self.shares and evidence.believed:
             rivals = best_rivals(ratios, permutation)
@@ -488,7 +460,6 @@ class Linking(Prepared):
             correlations=correlations,
             evidence=evidence,
             limits=self.limits_of_tables[number - 1],
-            answer=answer,
             rivals=rivals,
         )
         self.matched(found)
@@ -499,14 +470,20 @@ class Linking(Prepared):
         self.report("matched", round(found.expected_right), len(found.permutation), found.evidence.score)
 
     def model_of(self, permutations: Sequence[IntArray]) -> FactorModel:
-        """Fit the joint model of all tables in a given order.
+        """Return the joint model of all tables in a given order; one without factors where there is no time for it."""
+        rows = [np.arange(len(self.scores[0][0])), *permutations]
+        values, mask = side_by_side(self.scores, rows)
+        rank = max(1, min(self.options.rank or 40, min(values.shape) // 2))
+        with cut_short(self.deadline, grace=True):
+            return self.fitted_model(values, mask, rows, rank=rank)
+        return _without_factors(values.shape[1])
+
+    def fitted_model(self, values: FloatArray, mask: FloatArray, rows: Sequence[IntArray], *, rank: int) -> FactorModel:
+        """Fit the joint model.
 
         Of many rows it is fitted to their mean products, which takes no longer for more of them; with gaps a few steps
         over the rows follow.
         """
-        rows = [np.arange(len(self.scores[0][0])), *permutations]
-        values, mask = stack(self.scores, rows)
-        rank = max(1, min(self.options.rank or 40, min(values.shape) // 2))
         steps = _LATE_STEPS if self.deadline.passed else _MODEL_STEPS
         if len(values) <= _ROWS_FOR_STEPS:
             return fit(values, mask, initial_model(values, mask, rank), max_iter=steps)[0]
@@ -517,12 +494,6 @@ class Linking(Prepared):
             return model
         some = np.flatnonzero(used)[:: max(1, int(used.sum()) // _ROWS_FOR_STEPS)]
         return fit(values[some], mask[some], model, max_iter=_LATE_STEPS)[0]
-
-    def correlations(self, model: FactorModel, number: int, permutation: IntArray) -> FloatArray:
-        """Return the canonical correlations of the latents that matched rows of two tables speak of."""
-        rows = np.flatnonzero(permutation >= 0)
-        latents = table_latents(model, self.scores)
-        return canonical_correlations(latents[0][rows], latents[number][permutation[rows]], rank=model.rank)
 
     def choices(self, route: Route) -> dict[str, Any]:
         """Return what was chosen from the data, and what was set."""
@@ -551,6 +522,25 @@ class Linking(Prepared):
                 f"{names[a]}–{names[b]}": [name for name, _ in named] for (a, b), named in self.couplings.items()
             },
         }
+
+
+def _named(left: Joined, right: Joined) -> str:
+    """Return the name of the stage in which tables are linked."""
+    return "pair" + "-".join("+".join(map(str, sorted(group.numbers))) for group in (left, right))
+
+
+def _partners(home: Joined, left: Joined, number: int, size: int) -> FloatArray:
+    """Return which entities of the other tables the rows of a table were joined to, as a coupling."""
+    coupling = np.zeros((len(left), size))
+    for other in left.numbers:
+        both = np.flatnonzero((home.rows_of(other) >= 0) & (home.rows_of(number) >= 0))
+        coupling[left.entities_of(other)[home.rows_of(other)[both]], home.rows_of(number)[both]] = 1.0
+    return coupling
+
+
+def _without_factors(columns: int) -> FactorModel:
+    """Return a model that knows nothing: every entry is expected at the mean of its column."""
+    return model_from_directions(np.zeros((columns, 1)), noise=1.0)
 
 
 def _is_sharp(route: Route) -> bool:

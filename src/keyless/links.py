@@ -257,7 +257,9 @@ class Links(Answers):
                 errors += float(((truth - scale.apply(filled[fresh[:, k], k])) ** 2).sum())
                 total += float((truth**2).sum())
         if total == 0:
-            raise InputError("tables: must observe at least one entry that was missing when the tables were linked.")
+            raise InputError(
+                "tables: must have a value for an entry that was missing when the tables were linked; found none."
+            )
         return 1 - errors / total
 
     def save(self, path: str | Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from joblib import Parallel, cpu_count, delayed
@@ -36,7 +37,9 @@ def in_turn(job: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], *, n_j
     """
     if n_jobs == 1:
         return (job(*task) for task in tasks)
+    # Where work is cut short is part of the context, which threads do not inherit.
+    context = copy_context()
     results: Iterator[Result] = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
-        delayed(job)(*task) for task in tasks
+        delayed(context.copy().run)(job, *task) for task in tasks
     )
     return results

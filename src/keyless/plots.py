@@ -247,8 +247,8 @@ def calibration(probability: Any, right: Any, *, bins: int = 10, ax: Axes | None
     stated, outcome = np.asarray(probability, dtype=np.float64), np.asarray(right, dtype=np.float64)
     if stated.shape != outcome.shape or stated.ndim != 1 or not stated.size:
         raise InputError(
-            f"right: must say for each of the matches whether it is right, at least one; found shapes {stated.shape} "
-            f"and {outcome.shape}."
+            f"right: must have one True or False for each probability, and there must be at least one; found shapes "
+            f"{outcome.shape} and {stated.shape}."
         )
     ax = _axes(ax, height=3.2)
     ax.plot([0, 1], [0, 1], color=MUTED, linewidth=1.2, linestyle="--", label="as stated")
@@ -289,7 +289,7 @@ def factors(
     Example:
         >>> ours = np.array([[0.0, 1.0], [2.0, 0.0], [4.0, 3.0]])
         >>> factors(ours, ours + 0.1).get_title(loc="left")
-        'Partners lie 0.04 as far apart as strangers on the shared factors'
+        'Partners lie 0.04 times as far apart as strangers on the shared factors'
     """
     ours, theirs = (np.asarray(points, dtype=np.float64).reshape(-1, 2) for points in (reference, table))
     ax = _axes(ax, height=3.3)
@@ -318,7 +318,7 @@ def _factors_title(ours: FloatArray, theirs: FloatArray) -> str:
     strange = np.mean([np.linalg.norm(ours - np.roll(theirs, shift, axis=0), axis=1).mean() for shift in shifts])
     if not strange:
         return "All rows look alike on the shared factors"
-    return f"Partners lie {apart / strange:.2f} as far apart as strangers on the shared factors"
+    return f"Partners lie {apart / strange:.2f} times as far apart as strangers on the shared factors"
 
 
 def correlations(values: Sequence[Any], *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from keyless.engine import Side
+from keyless.engine.joined import Joined, side_by_side
 from keyless.engine.side import MAX_RANK
 from keyless.errors import InputError
 from keyless.knowledge import read_constraints, shared_pairs, start_couplings
@@ -100,29 +101,48 @@ class Prepared:
         """Per table, the scale of each column, chosen by all rows."""
         return tuple(scales for _, scales in self.scored)
 
-    def sides(self, number: int) -> tuple[Side, Side]:
-        """Return the reference and another table as the engine sees them, columns that both have first."""
-        shared = self.shared.get((0, number), [])
-        return self.side(0, [left for left, _ in shared]), self.side(number, [right for _, right in shared])
+    def ends(self, number: int) -> tuple[Joined, Joined]:
+        """Return the reference and another table, each by itself."""
+        sizes = rows_of(self.tables)
+        return Joined.alone(0, sizes[0]), Joined.alone(number, sizes[number])
 
-    def side(self, number: int, leading: Sequence[int]) -> Side:
-        """Return one table as the engine sees it."""
-        table = self.tables[number]
-        values, mask, kind = table.block.values, table.block.mask, self.options.scales
+    def sides(self, left: Joined, right: Joined) -> tuple[Side, Side]:
+        """Return tables as the engine sees them, columns that both sides have first."""
+        leading: tuple[list[int], list[int]] = ([], [])
+        for first, start in zip(left.numbers, self.edges(left), strict=True):
+            for second, other_start in zip(right.numbers, self.edges(right), strict=True):
+                for pair in self.shared.get((min(first, second), max(first, second)), []):
+                    one, two = pair if first < second else pair[::-1]
+                    if start + one not in leading[0] and other_start + two not in leading[1]:
+                        leading[0].append(start + one)
+                        leading[1].append(other_start + two)
+        return self.side(left, leading[0]), self.side(right, leading[1])
+
+    def edges(self, group: Joined) -> list[int]:
+        """Return the place of each table's first column where the tables stand side by side."""
+        widths = [self.tables[number].block.shape[1] for number in group.numbers]
+        return [sum(widths[:k]) for k in range(len(widths))]
+
+    def side(self, group: Joined, leading: Sequence[int]) -> Side:
+        """Return one table, or several side by side, as the engine sees them."""
+        blocks = [self.tables[number].block for number in group.numbers]
+        tables, kind = [(block.values, block.mask) for block in blocks], self.options.scales
         if isinstance(kind, Mapping):
             # Columns whose scales are given are put on them beforehand.
-            (values, mask), kind = self.scores[number], "identity"
+            tables, kind = [self.scores[number] for number in group.numbers], "identity"
+        values, mask = tables[0] if len(tables) == 1 else side_by_side(tables, group.rows)
         rank = MAX_RANK if self.options.rank is None else self.options.rank
-        return Side(values, mask, scales=kind, max_rank=rank, leading=leading, name=table.name)
+        name = " and ".join(self.tables[number].name for number in group.numbers)
+        return Side(values, mask, scales=kind, max_rank=rank, leading=leading, name=name)
 
-    def limits_with(self, number: int) -> Limits:
-        """Return which rows of the reference and of a table may be matched.
+    def limits_with(self, left: Joined, right: Joined) -> Limits:
+        """Return which entities of tables may be matched.
 
         The search matches a row once at the most. Where rows share partners, a known pair must not keep the partner
         from others: it is a place to start from, and counts in the answer.
         """
-        limits = self.limits_of_tables[number - 1]
-        return replace(limits, known=limits.known[:0]) if self.shares else limits
+        limits = Limits.between(self.limits, (left.numbers, left.rows), (right.numbers, right.rows))
+        return replace(limits, shares=True, known=limits.known[:0]) if self.shares else limits
 
 
 def rows_of(tables: Sequence[Table]) -> list[int]:

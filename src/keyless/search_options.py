@@ -4,7 +4,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Effort", "Partners", "ScaleName", "SearchOptions"]
+from keyless.errors import InputError
+
+__all__ = ["Effort", "Partners", "ScaleName", "SearchOptions", "check_not_removed"]
 
 Partners = Literal["auto", "all", "some"]
 ScaleName = Literal["auto", "identity", "log", "sqrt", "rank"]
@@ -16,15 +18,17 @@ class SearchOptions:
     """What is known of the tables, and what the search may spend: options that every door takes in the same form.
 
     Args:
-        reference: Table whose row order the answer is given in; the first unless given.
+        reference: Table that gives the order of the rows in the results. Without this option it is the first.
         partners: Which rows have a partner: `all` rows of the smaller table, `some` of them, or `auto`: found from the
             data.
         repeats: Table that has several rows of one entity. Each of its rows gets a partner of its own, and several may
             get the same one. This table becomes the reference. `auto` finds out whether there is one.
-        rank: How many factors the tables have at most; found from the data unless given.
-        effort: `quick` tries few first maps and compares with chance once. `thorough` tries every first map and
-            compares with chance five times.
-        max_time: Seconds after which the best so far is returned, with a status that says so.
+        rank: The largest number of factors to use; factors are what several columns have in common. Without this
+            option the number is found from the data.
+        effort: How much the search tries. `quick` tries few ways to fit the tables, and compares the result with chance
+            once. `thorough` tries all ways, and compares five times.
+        max_time: Seconds after which the search ends with the best result so far, and says so. If nothing was found by
+            then, nobody is matched.
     """
 
     reference: str | None = None
@@ -33,3 +37,42 @@ class SearchOptions:
     rank: int | None = None
     effort: Effort = "normal"
     max_time: float | None = None
+
+
+_EFFORT = ("Use effort='quick', 'normal' or 'thorough'.", "Use --effort quick, normal or thorough.")
+_CORES = ("Leave it out: all cores are used.",) * 2
+_SHOWN = (
+    "Leave it out: progress is shown in a terminal and in a notebook. Give callback=function to receive it yourself.",
+    "Leave it out: progress is always shown on stderr.",
+)
+_REMOVED = {
+    "method": _EFFORT,
+    "null_searches": _EFFORT,
+    "strangers": ("Use partners='all', 'some' or 'auto'.", "Use --partners all, some or auto."),
+    "missingness": ("Use reading=Reading(missingness=True).", "Use --missingness."),
+    "n_jobs": _CORES,
+    "jobs": _CORES,
+    "verbose": _SHOWN,
+    "progress": _SHOWN,
+    "refiner": (
+        "Use keyless.paper.M3O().solve(problem, start=...) after linking.",
+        "In Python, use keyless.paper.M3O().solve(problem, start=...) after linking.",
+    ),
+    "options": (
+        "Give each option by its own name: link(tables, effort='thorough').",
+        "Give each option by its own name, or a file of them with --config.",
+    ),
+}
+"""Options of earlier versions: what takes their place in Python and on the command line."""
+
+
+def check_not_removed(name: str, *, command_line: bool = False) -> None:
+    """Refuse an option of an earlier version, and name what takes its place.
+
+    Args:
+        name: as the caller wrote it: `null_searches`, `--null-searches`, `--no-strangers`.
+        command_line: whether it was given there.
+    """
+    plain = name.partition("=")[0].lstrip("-").replace("-", "_").removeprefix("no_")
+    if plain in _REMOVED:
+        raise InputError(f"{name}: is an option of earlier versions. {_REMOVED[plain][command_line]}")

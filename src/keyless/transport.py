@@ -33,6 +33,7 @@ from keyless.arrays import (
     namespace,
 )
 from keyless.errors import CONVERGED, InputError, Status
+from keyless.progress import check_time
 
 __all__ = ["Transport", "sinkhorn", "sinkhorn_of_ones"]
 
@@ -275,6 +276,7 @@ class _Scaling:
         if self.look_every > 1 and is_numpy(self.kernel):
             self._leap(min(check_every, self.look_every, max_iter))
         while True:
+            check_time()
             row_scale = self._optimal_scale(self.row_mass, self.kernel @ self.column_scale, self.rows)
             rows = None if row_scale is not None else self._exact(self.row_mass, self.potentials()[1], axis=1)
             done = self.iterations >= max_iter
@@ -469,6 +471,6 @@ def _checked_start(cost: Array, potentials: tuple[Any, Any] | None) -> Array:
                 f"potentials, {side}s: must have {size} entries, as the cost does; found shape {tuple(values.shape)}."
             )
         if not bool(xp.all(xp.isfinite(values))):
-            raise InputError(f"potentials, {side}s: must be finite. Start without them.")
+            raise InputError(f"potentials, {side}s: must be finite numbers; found NaN or an infinity. Leave them out.")
         checked.append(values)
     return checked[1]

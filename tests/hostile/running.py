@@ -42,7 +42,7 @@ class Run:
         notes: folder for what it says and measures.
         most: bytes a file may have; None: no limit.
         clock: draws the jumps of the clock; None: the clock as it is.
-        max_time: seconds after which what it still computes is counted; None: not counted.
+        max_time: seconds of the search after which what it still computes is counted; None: not counted.
         memory: bytes that the machine says are available; None: as it is.
     """
 
@@ -99,9 +99,7 @@ def _work(words, notes, *, most, clock, max_time, memory):
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
     late = []
     if max_time is not None:
-        timer = threading.Timer(max_time, lambda: late.append(time.process_time()))
-        timer.daemon = True
-        timer.start()
+        _timed(max_time, late)
     if most is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     if clock is not None:
@@ -126,6 +124,19 @@ def _work(words, notes, *, most, clock, max_time, memory):
     os._exit(code)
 
 
+def _timed(max_time, late):
+    """Note the processor time when the time of the search is over; files are read before that time begins."""
+    link = linker.link
+
+    def timed(*tables, **options):
+        timer = threading.Timer(max_time, lambda: late.append(time.process_time()))
+        timer.daemon = True
+        timer.start()
+        return link(*tables, **options)
+
+    linker.link = timed
+
+
 def _jumping(draw):
     """Let the clock jump, by seconds or by years, whenever somebody looks at it; the stopwatch stays as it is."""
     steps = [-1e9, -86_400.0, -3_600.0, -1.0, 0.0, 1.0, 3_600.0, 86_400.0, 1e9]
@@ -144,14 +155,14 @@ def memory_now(which):
     return int(found.group(1)) * 1024
 
 
-def write_tables(draw, folder, *, rows, columns, gaps=0.0):
+def write_tables(draw, folder, *, rows, columns, gaps=0.0, noise=0.05, factors=3):
     """Write two tables of the same entities in other orders; return their paths."""
     rng = np.random.default_rng(draw.randrange(2**32))
     folder.mkdir(exist_ok=True)
-    entities = rng.normal(size=(rows, 3))
+    entities = rng.normal(size=(rows, factors))
     paths = []
     for name in ("a", "b"):
-        table = entities @ rng.normal(size=(3, columns)) + 0.05 * rng.normal(size=(rows, columns))
+        table = entities @ rng.normal(size=(factors, columns)) + noise * rng.normal(size=(rows, columns))
         table[rng.random(table.shape) < gaps] = np.nan
         paths.append(folder / f"{name}.csv")
         pd.DataFrame(table[rng.permutation(rows)]).round(4).to_csv(paths[-1], index=False)

@@ -181,7 +181,7 @@ def test_a_header_that_promises_more_numbers_than_there_are_takes_no_memory(save
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_other_compression_is_refused(saved, tmp_path, method):
     write(tmp_path / "links.keyless", saved, compression=method)
-    refused(tmp_path / "links.keyless", because="damaged or something else")
+    refused(tmp_path / "links.keyless", because="damaged or of another kind")
 
 
 def test_encrypted_parts_are_refused(saved, tmp_path):
@@ -194,7 +194,7 @@ def test_encrypted_parts_are_refused(saved, tmp_path):
         struct.pack_into("<H", content, at + 8, 1)
         at = content.find(b"PK\x01\x02", at + 4)
     path.write_bytes(content)
-    refused(path, because="damaged or something else")
+    refused(path, because="damaged or of another kind")
 
 
 def test_the_same_part_twice_is_refused(saved, tmp_path):
@@ -202,12 +202,12 @@ def test_the_same_part_twice_is_refused(saved, tmp_path):
     write(path, saved)
     with zipfile.ZipFile(path, "a") as made, pytest.warns(UserWarning, match="Duplicate"):
         made.writestr("links.json", saved["links.json"])
-    refused(path, because="damaged or something else")
+    refused(path, because="damaged or of another kind")
 
 
 def test_deep_json_is_refused(saved, tmp_path):
     write(tmp_path / "links.keyless", saved | {"links.json": b"[" * 200_000})
-    refused(tmp_path / "links.keyless", because="damaged or something else")
+    refused(tmp_path / "links.keyless", because="damaged or of another kind")
 
 
 def test_large_documents_are_stored_and_read(tmp_path, monkeypatch):
@@ -237,7 +237,7 @@ def test_a_truncated_stage_says_how_to_go_on(tmp_path):
     Checkpoints(tmp_path, "key").stage("search", lambda: (1.0, np.arange(500.0)))
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(InputError, match=r"damaged or something else\. Leave --resume out, or remove the checkpoint"):
+    with pytest.raises(InputError, match=r"damaged or of another kind\. Leave --resume out, or remove the checkpoint"):
         Checkpoints(tmp_path, "key").stage("search", lambda: pytest.fail("made again"))
 
 

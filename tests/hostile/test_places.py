@@ -219,6 +219,6 @@ def test_a_stage_that_does_not_fit_says_how_to_go_on(tmp_path, capsys):
         write_archive(path, {"stage": {"tuple": [1, 2]}}, {})
     assert _run([*words, "--resume"]) == 2
     said = capsys.readouterr().err
-    assert "they do not fit together" in said
+    assert "these do not fit together" in said
     assert "Leave --resume out to start from the beginning." in said
     assert "mistake in keyless" not in said

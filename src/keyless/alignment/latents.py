@@ -18,6 +18,7 @@ import numpy as np
 
 from keyless.likelihood.pairs import approximate_log_ratio, couple, forbid
 from keyless.model.factor_model import Information, posterior
+from keyless.progress import check_time
 
 __all__ = [
     "Alignment",
@@ -126,6 +127,7 @@ def signatures(factors: FloatArray, rows: IntArray, *, kind: SignatureKind = "pr
         kind: inner products, distances or cosines.
         size: number of quantiles.
     """
+    check_time()
     relation = factors[rows] @ factors.T
     norm = np.maximum(np.sqrt((factors**2).sum(axis=1)), _TINY)
     if kind == "cosine":

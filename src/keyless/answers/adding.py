@@ -31,7 +31,10 @@ _MOST_PAIRS = 20_000_000
 def add(links: Any, table: str, rows: Any, *, reading: Reading | None) -> Any:
     """Return links that know more rows of a table; see `Links.add`."""
     if links.evidence.verdict == "unlinkable":
-        raise InputError("add: must extend tables that are linked; these are not. Link them again with the new rows.")
+        raise InputError(
+            "add: must be called on tables that were linked; the verdict on these is 'unlinkable'. "
+            "Link them again, with the new rows in them."
+        )
     number, read, fresh = new_rows(links, rows, table=table, reading=reading)
     whole = extended(links.tables[number], read, rows)
     tables = tuple(whole if k == number else known for k, known in enumerate(links.tables))
@@ -63,8 +66,8 @@ def add(links: Any, table: str, rows: Any, *, reading: Reading | None) -> Any:
 def _check_size(one: int, two: int) -> None:
     if one * two > _MOST_PAIRS:
         raise InputError(
-            f"rows: must be fewer at a time; {one:,} new rows and {two:,} rows without a partner are too many pairs. "
-            "Add them in parts, or link again."
+            f"rows: must make at most {_MOST_PAIRS:,} pairs with rows that have no partner yet; {one:,} new rows and "
+            f"{two:,} rows without a partner make {one * two:,}. Add the new rows in parts, or link again."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields
 from typing import Any
 
@@ -37,10 +38,12 @@ def options_with(links: Any, pairs: Any, not_pairs: Any) -> Options:
     for name in links.found:
         answers = dict(new.get(name, []))
         wrong = set(never.get(name, []))
-        if len(answers) < len(new.get(name, [])) or (not shares and len(set(answers.values())) < len(answers)):
-            raise InputError("pairs: must name each row at most once; some row has two partners.")
-        if wrong & set(answers.items()):
-            raise InputError("not_pairs: must not name a pair that is in pairs, too.")
+        _check_once(links, name, new.get(name, []), shares=shares)
+        both = sorted(wrong & set(answers.items()))
+        if both:
+            raise InputError(
+                f"not_pairs: must not name a pair that pairs names, too; found {_ids(links, name, both)[0]}."
+            )
         earlier = [tuple(pair) for pair in known_rows(links, name).tolist()]
         taken = () if shares else answers.values()
         kept = [pair for pair in earlier if pair[0] not in answers and pair[1] not in taken and pair not in wrong]
@@ -50,7 +53,10 @@ def options_with(links: Any, pairs: Any, not_pairs: Any) -> Options:
     given = dict(links.choices.get("set", {}))
     unknown = sorted(set(given) - {field.name for field in fields(Options)})
     if unknown:
-        raise InputError(f"answer: must start from a link of this version; found its option {unknown[0]!r}. Link anew.")
+        raise InputError(
+            f"answer: must start from a link that this version of keyless made; this one has the option "
+            f"{unknown[0]!r}, which no longer exists. Link the tables again."
+        )
     return Options(
         **given,
         known_pairs={name: listed for name, listed in known.items() if listed} or None,
@@ -58,6 +64,17 @@ def options_with(links: Any, pairs: Any, not_pairs: Any) -> Options:
         reading=Reading(missingness=bool(links.choices.get("missingness", False))),
         random_state=links.seed,
     )
+
+
+def _check_once(links: Any, name: str, pairs: list[tuple[int, int]], *, shares: bool) -> None:
+    """Refuse pairs that give a row two partners, which only a partner of repeated entities may have."""
+    tables = (links.tables[0], links.tables[links._number(name)])
+    for side, table in enumerate(tables[: 1 if shares else 2]):
+        times = Counter(pair[side] for pair in pairs)
+        twice = next((row for row, count in times.items() if count > 1), None)
+        if twice is not None:
+            label = table.row_ids[twice]
+            raise InputError(f"pairs: must name each row at most once; row {label!r} of {table.name} has two partners.")
 
 
 def _by_table(links: Any, given: Any, name: str) -> dict[str, list[tuple[int, int]]]:
@@ -72,7 +89,7 @@ def _by_table(links: Any, given: Any, name: str) -> dict[str, list[tuple[int, in
     found = {}
     for table, (rows, partners) in known_partners(links.tables, given, name=name).items():
         if (partners < 0).any():
-            raise InputError(f"{name}: must name a row of {table} in every pair; found a pair without one.")
+            raise InputError(f"{name}: must name a row of {table} in every pair; found a pair in which it is missing.")
         found[table] = list(zip(rows.tolist(), partners.tolist(), strict=True))
     return found
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ import pandas as pd
 from keyless.answers.contributions import Side, contributions, costs_of_dropping, log_ratios, predictions, ratio
 from keyless.answers.distributions import distribution, link_of_rows
 from keyless.answers.labels import row_number
-from keyless.answers.showing import shown, shown_error, stated
+from keyless.answers.showing import shown, shown_guess, stated
 from keyless.errors import InputError
 from keyless.likelihood.pairs import approximate_log_ratio
 from keyless.tables import Table
@@ -181,6 +181,7 @@ class PairExplanation:
         cells: one line per column of both rows: table, row_id, column, actual, predicted (from the other row),
             standard_error (of the prediction; missing for categories), contribution and drop_cost, in nats. The
             contributions add up to `log_ratio`.
+        commas: table and name of the columns that are text with decimal commas.
     """
 
     table: str
@@ -189,6 +190,16 @@ class PairExplanation:
     probability: float
     log_ratio: float
     cells: pd.DataFrame = field(repr=False)
+    commas: frozenset[tuple[str, str]] = field(default=frozenset(), repr=False)
+
+    def guess(self, cell: Mapping[Any, Any]) -> str:
+        """Return what is predicted for a cell, with its standard error, in the decimal mark of the column.
+
+        Args:
+            cell: a line of `cells`.
+        """
+        comma = (cell["table"], cell["column"]) in self.commas
+        return shown_guess(cell["predicted"], cell["standard_error"], comma=comma)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,18 +224,17 @@ class RowExplanation:
     def __repr__(self) -> str:
         lines = []
         for name, pair in self.pairs.items():
-            what = "linked to" if pair.matched else "not linked to"
+            what = "matched with" if pair.matched else "not matched with"
             lines.append(
                 f"Row {shown(self.reference_id)} is {what} {shown(pair.row_id)} of {shown(name)}: probability "
                 f"{stated(pair.probability)}, ratio {pair.log_ratio:+.1f} nats, of which"
             )
             ordered = pair.cells.reindex(pair.cells["contribution"].abs().sort_values(ascending=False).index)
-            for cell in ordered.head(_SHOWN).to_dict("records"):
-                error = "" if np.isnan(cell["standard_error"]) else f" ± {shown_error(cell['standard_error'])}"
-                lines.append(
-                    f"  {cell['contribution']:+6.1f}  {shown(cell['table'])}: {shown(cell['column'])} "
-                    f"is {shown(cell['actual'])}, predicted {shown(cell['predicted'])}{error}"
-                )
+            lines += [
+                f"  {cell['contribution']:+6.1f}  {shown(cell['table'])}: {shown(cell['column'])} "
+                f"is {shown(cell['actual'])}, predicted {pair.guess(cell)}"
+                for cell in ordered.head(_SHOWN).to_dict("records")
+            ]
             rest = ordered["contribution"].iloc[_SHOWN:]
             if len(rest):
                 lines.append(f"  {rest.sum():+6.1f}  {len(rest)} other columns")
@@ -244,7 +254,7 @@ def explain_row(links: Any, row: Any, *, table: str | None = None, partner: Any 
     if table is not None and table not in links.found:
         raise InputError(f"table: must be one of {', '.join(map(repr, links.found))}; found {table!r}.")
     if partner is not None and len(names) > 1:
-        raise InputError(f"table: must be given with partner; it is one of {', '.join(map(repr, names))}.")
+        raise InputError(f"table: must say which table the partner is of; it is one of {', '.join(map(repr, names))}.")
     number = row_number(links.tables[0], row, name="row")
     pairs = {}
     for name in names:
@@ -256,17 +266,17 @@ def explain_row(links: Any, row: Any, *, table: str | None = None, partner: Any 
         if place < 0:
             place = int(chance.argmax())
         found = pieces(links, name, [number], [place])
+        told = records(links, found)
         pairs[name] = PairExplanation(
             name, other.row_ids[place], place == match, float(chance[place]), float(found.log_ratio[0]),
-            _cells(links, found),
+            _cells(told, found), frozenset((key, column) for key, own in told.items() for column in own.commas),
         )  # fmt: skip
     return RowExplanation(links.tables[0].row_ids[number], pairs)
 
 
-def _cells(links: Any, found: Pieces) -> pd.DataFrame:
+def _cells(told: Mapping[str, Records], found: Pieces) -> pd.DataFrame:
     """Return one line per column of the first pair, in the units and types of the tables."""
     lines = []
-    told = records(links, found)
     for k, (name, column) in enumerate(found.columns):
         own = told[name]
         lines.append(
@@ -298,12 +308,14 @@ class Records:
             also those that are not used.
         predicted: the same for the predicted entries; entries of columns that are not used mean nothing.
         errors: per column of numbers or dates, the standard errors of the predictions.
+        commas: columns that are text with decimal commas.
     """
 
     row_ids: list[Any]
     actual: dict[str, list[Any]]
     predicted: dict[str, list[Any]]
     errors: dict[str, list[float]]
+    commas: frozenset[str]
 
 
 def records(links: Any, found: Pieces) -> dict[str, Records]:
@@ -339,7 +351,9 @@ def _records(links: Any, table: Table, found: Pieces) -> Records:
         # "x is observed", where which entries are missing counts as information.
         predicted[column] = guess[:, k].tolist()
         actual[column] = [None if place < 0 else float(used.block.values[place, k]) for place in places]
-    return Records([None if place < 0 else table.row_ids[place] for place in places], actual, predicted, errors)
+    labels = [None if place < 0 else table.row_ids[place] for place in places]
+    commas = [use.name for use in table.uses if table.form == "cells" and use.coding and use.coding.decimal == ","]
+    return Records(labels, actual, predicted, errors, frozenset(commas))
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,7 +413,7 @@ def explain_all(links: Any, *, table: str | None = None) -> Explanation:
         permutation = links.found[name].permutation
         rows = some_matches(permutation, MOST_ROWS)
         if not rows.size:
-            raise InputError(f"{name}: must have a matched row to explain; none has a partner.")
+            raise InputError(f"{name}: must have at least one matched row to explain; no row has a partner.")
         found = pieces(links, name, rows, permutation[rows])
         sides = found.sides
         added = found.contributions.mean(axis=0)

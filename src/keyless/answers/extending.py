@@ -30,13 +30,20 @@ def extended(like: Table, read: Table, rows: Any) -> Table:
         rows: the same as given.
     """
     if like.large_file is not None:
-        raise InputError(f"{like.name}: must be a table in memory to add rows to; it is a large file. Link it again.")
+        raise InputError(
+            f"{like.name}: must be held in memory to add rows to it; it is a large file that is read in parts. "
+            "Link the tables again, with the new rows in the file."
+        )
     ids = _ids(like, read)
     values = np.vstack([like.block.values, read.block.values])
     block = Block(values, np.vstack([like.block.mask, read.block.mask]), like.name, like.columns, ids)
     if like.form == "anndata":
-        if not is_anndata(rows) or set(like.native.var_names) - set(rows.var_names):
-            raise InputError(f"rows: must be an AnnData with all variables of {like.name}.")
+        if not is_anndata(rows):
+            raise InputError(f"rows: must be an AnnData, as {like.name} is; found {type(rows).__name__}.")
+        given = set(rows.var_names)
+        lacking = [one for one in like.native.var_names if one not in given]
+        if lacking:
+            raise InputError(f"rows: must have all variables of {like.name}; {lacking[0]!r} is not among them.")
         import anndata  # noqa: PLC0415 - an extra
 
         new = rows[:, list(like.native.var_names)]
@@ -57,7 +64,9 @@ def _ids(like: Table, read: Table) -> Sequence[Any]:
     known = set(like.row_ids)
     for label in read.row_ids:
         if label in known:
-            raise InputError(f"rows: must be new rows of {like.name}; it has a row {label!r} already.")
+            raise InputError(
+                f"rows: must be new rows of {like.name}, with ids of their own; it has a row {label!r} already."
+            )
         known.add(label)
     return (*like.row_ids, *read.row_ids)
 

@@ -217,11 +217,11 @@ def _column_names(tables: Sequence[Table], suffixes: Sequence[str] | Mapping[str
         for name in suffixes:
             if name not in [table.name for table in tables]:
                 known = ", ".join(repr(table.name) for table in tables)
-                raise InputError(f"suffixes: must be for the tables {known}; found {name!r}.")
+                raise InputError(f"suffixes: must name some of the tables {known}; found {name!r}.")
         endings = {table.name: str(suffixes.get(table.name, "")) for table in tables}
     elif suffixes is not None:
         if isinstance(suffixes, str) or len(suffixes) != len(tables):
-            raise InputError(f"suffixes: must be one per table, {len(tables)}, or a mapping; found {suffixes!r}.")
+            raise InputError(f"suffixes: must be {len(tables)} texts, one per table, or a mapping; found {suffixes!r}.")
         endings = {table.name: str(ending or "") for table, ending in zip(tables, suffixes, strict=True)}
     names = []
     for table in tables:
@@ -236,7 +236,7 @@ def _column_names(tables: Sequence[Table], suffixes: Sequence[str] | Mapping[str
         twice = next((name for name, times in count.items() if times > 1), None)
         if twice is not None:
             raise InputError(
-                f"suffixes: must tell columns of the same name apart; {twice!r} occurs {count[twice]} times."
+                f"suffixes: must make all column names different; {twice!r} would occur {count[twice]} times."
             )
     return names
 

@@ -57,7 +57,9 @@ def row_number(table: Table, label: Any, *, name: str) -> int:
     if len(found) == 1:
         return found[0]
     if found:
-        raise InputError(f"{name}: must name one row; {table.name} has {len(found)} rows {label!r}.")
+        raise InputError(
+            f"{name}: must be the id of one row; {table.name} has {len(found)} rows with the id {label!r}."
+        )
     some = ", ".join(repr(known) for known in labels[:3])
     raise InputError(f"{name}: must be the id of a row of {table.name} ({some}, …); found {label!r}.")
 

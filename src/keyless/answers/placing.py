@@ -58,7 +58,7 @@ def new_rows(links: Any, rows: Any, *, table: str, reading: Reading | None) -> t
     like = links.tables[number]
     read = read_like(rows, like=like, reading=reading)
     if read.block.shape[1] != like.block.shape[1]:
-        raise InputError(f"rows: must have {like.block.shape[1]} columns, as {table}; found {read.block.shape[1]}.")
+        raise InputError(f"rows: must have {like.block.shape[1]} columns, as {table} has; found {read.block.shape[1]}.")
     return number, read, links._used(read, like=like)
 
 

@@ -22,6 +22,7 @@ from scipy.spatial.distance import cdist
 
 from keyless.answers.distributions import distribution, likeliest_partners, soft_answers
 from keyless.answers.labels import row_number
+from keyless.answers.showing import stated
 from keyless.arrays import check_count
 from keyless.engine import Side
 from keyless.engine.forms import ROWS_PER_FACTOR
@@ -55,6 +56,9 @@ _AS_GOOD = 1.5
 
 _LIKELY = 0.1
 """Probability from which a row counts as a likely partner."""
+
+_CERTAIN = 0.99
+"""Probability above which an answer about a row is not needed: of a hundred such rows less than one is wrong."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ def _asked(links: Any, name: str, count: int, skip: Sequence[int]) -> list[Quest
     free[told] = False
     if not free.any():
         return []
-    if link.evidence.believed:
+    if link.evidence.believed or link.evidence.doubt == "repeats":
         chosen = _settling(links, name, free, count)
     elif link.evidence.ambiguous:
         chosen = _telling_images_apart(links, name, free, count)
@@ -177,11 +181,11 @@ def _pinning(links: Any, free: BoolArray, count: int, told: IntArray, verdict: s
         (
             row,
             "map",
-            f"It pins the map: the row lies {distance[row]:.1f} times as far from the middle as rows do on average, in "
-            "a direction that the rows known and asked for before say least about.",
-            f"With this answer {min(known, size)} of the {size} leading factors of the reference can be mapped; if the "
-            f"tables can be linked at all, the verdict is expected to change from {verdict} to linked when all of them "
-            "are, or soon after.",
+            f"It pins the map between the tables: this row is {distance[row]:.1f} times as far from the mean row as "
+            "rows are on average, in a direction that the rows known or asked for before say least about.",
+            f"With this answer the map is pinned in {min(known, size)} of the {size} strongest directions of the "
+            f"reference. When it is pinned in all of them, or soon after, the verdict is expected to change from "
+            f"{verdict} to linked, if the tables can be linked at all.",
         )
         for known, row in enumerate(chosen.tolist(), start=len(told) + 1)
     ]
@@ -243,10 +247,10 @@ def _telling_images_apart(links: Any, name: str, free: BoolArray, count: int) ->
         (
             int(matched[place]),
             "symmetry",
-            f"It settles a symmetry: in the mirror images that fit as well the partner of this row lies at least "
-            f"{moved[place]:.1f} standard deviations elsewhere.",
-            "The verdict is expected to change from uncertain to linked; the search may still settle on another image, "
-            "so see whether the next answer agrees with its match.",
+            f"It settles a symmetry: mirror images of the map fit as well, and in them the partner of this row is at "
+            f"least {moved[place]:.1f} standard deviations away from its partner here.",
+            "The verdict is expected to change from uncertain to linked. The search may still take a wrong mirror "
+            "image, so compare the next answer with its match.",
         )
         for place in order.tolist()
     ]
@@ -292,7 +296,13 @@ def _settling(links: Any, name: str, free: BoolArray, count: int) -> list[Chosen
     partners.eliminate_zeros()
     right = float(link.probability.sum())
     then = "the verdict stays linked"
-    if link.evidence.verdict != "linked":
+    if link.evidence.doubt == "repeats":
+        many = links.repeated
+        then = (
+            f"the verdict stays {link.evidence.verdict} whatever the answers are, since {many!r} seems to hold several "
+        )
+        then += f"rows of one entity: link again with repeats={many!r}"
+    elif link.evidence.verdict != "linked":
         then = "the verdict becomes linked when more than half of the matches can be told apart"
     left, chosen = free.copy(), list[Chosen]()
     for _ in range(min(count, int(free.sum()))):
@@ -302,11 +312,12 @@ def _settling(links: Any, name: str, free: BoolArray, count: int) -> list[Chosen
             part[partners.indptr[row] : partners.indptr[row + 1]] for part in (partners.indices, partners.data)
         )
         alike = int((chances > _LIKELY).sum())
-        why = (
-            f"It settles look-alikes: {alike} rows of the table are likely partners of this row."
-            if alike > 1
-            else "Its partner is the least certain of those that are left."
-        )
+        best = float(chances.max(initial=0.0))
+        why = "Its partner is the least certain of those that are left."
+        if alike > 1:
+            why = f"It settles look-alikes: {alike} rows of the table are likely partners of this row."
+        elif best > _CERTAIN:
+            why = f"No answer is needed: it is the least certain row that is left, with the probability {stated(best)}."
         more = max(float(gains[row]), 0.0)
         counts = f"About {right:.1f} of {len(gains)} rows are expected right, with this answer {right + more:.1f}"
         chosen.append((row, "look-alikes", why, f"{counts}; {then}."))

@@ -27,8 +27,8 @@ def transfer(links: Any, table: str, column: str, *, to: str | None) -> Any:
             raise InputError(f"{option}: must be one of {', '.join(map(repr, names))}; found {name!r}.")
     if links.reference not in (table, target) or table == target:
         raise InputError(
-            f"to: must be the reference, {links.reference!r}, or another table where {table!r} is the reference; "
-            f"found {target!r}."
+            f"table, to: one of the two must be the reference, {links.reference!r}, and the other another table; "
+            f"found {table!r} and {target!r}."
         )
     other = table if target == links.reference else target
     weights, nobody = soft_answers(links.found[other], by_column=target != links.reference)
@@ -50,7 +50,7 @@ def _labels(weights: sparse.csr_array, entries: list[Any], known: Any) -> dict[s
     """Return the likeliest label of each row and how likely it is."""
     levels = list(dict.fromkeys(entry for entry, seen in zip(entries, known, strict=True) if seen))
     if not levels:
-        raise InputError("column: must have at least one entry that is not missing.")
+        raise InputError("column: must have at least one entry that is not missing; found only missing ones.")
     number = {level: k for k, level in enumerate(levels)}
     rows = np.flatnonzero(known)
     has = sparse.csr_array(

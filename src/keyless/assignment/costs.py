@@ -25,6 +25,7 @@ from keyless.arrays import (
 from keyless.assignment.candidates import as_candidates, keep_pairs, row_components
 from keyless.assignment.gains import best_matching
 from keyless.errors import InputError
+from keyless.progress import in_time
 
 __all__ = ["assign", "from_coupling", "inverse"]
 
@@ -33,6 +34,8 @@ _FloatArray = np.ndarray[Any, np.dtype[Any]]
 
 # A connected component with at most this many cells is solved as a dense problem, which is faster for its size.
 _DENSE_CELLS = 1_000_000
+# A dense problem with at most this many cells takes a tenth of a second; one with ten times as many may take seconds.
+_QUICK_CELLS = 500_000
 
 
 def assign(cost: Any, *, potentials: tuple[Array, Array] | None = None, unmatched_cost: float | None = None) -> Array:
@@ -62,7 +65,7 @@ def assign(cost: Any, *, potentials: tuple[Array, Array] | None = None, unmatche
         unmatched_cost = check_finite(unmatched_cost, name="unmatched_cost")
     if sparse.issparse(cost):
         if potentials is not None:
-            raise InputError("potentials: must be left out when cost is sparse; they only help dense problems.")
+            raise InputError("potentials: must be left out when the cost is sparse; they only help where it is dense.")
         return _assign_sparse(as_candidates(cost, name="cost").astype(np.float64), unmatched_cost)
     cost = as_cost(cost, name="cost")
     table: _FloatArray = to_numpy(cost).astype(np.float64)
@@ -126,7 +129,7 @@ def _reduced(table: _FloatArray, potentials: tuple[Any, Any]) -> _FloatArray:
             f"found shapes {rows.shape} and {columns.shape}."
         )
     if not (np.isfinite(rows).all() and np.isfinite(columns).all()):
-        raise InputError("potentials: must be finite. Leave them out.")
+        raise InputError("potentials: must be finite numbers; found NaN or an infinity. Leave them out.")
     if n_rows <= n_columns:
         table = table - rows[:, None]
     if n_columns <= n_rows:
@@ -139,21 +142,28 @@ def _assign_dense(table: _FloatArray, unmatched_cost: float | None) -> _IntArray
         return _match_most(table, table)
     # What a pair saves against staying apart; one that saves nothing may as well not be made.
     savings = np.minimum(table - unmatched_cost, 0.0)
-    return _kept(linear_sum_assignment(savings), savings < 0)
+    return _kept(_cheapest(savings), savings < 0)
+
+
+def _cheapest(costs: _FloatArray) -> tuple[_IntArray, _IntArray]:
+    """Return the rows and columns of the cheapest complete matching."""
+    if costs.size <= _QUICK_CELLS:
+        return linear_sum_assignment(costs)
+    return in_time(lambda: linear_sum_assignment(costs))
 
 
 def _match_most(table: _FloatArray, reduced: _FloatArray) -> _IntArray:
     """Make as many pairs as possible at the least cost; `reduced` may stand for `table` where all can be made."""
     allowed = np.isfinite(table)
     try:
-        return _kept(linear_sum_assignment(reduced), allowed)
+        return _kept(_cheapest(reduced), allowed)
     except ValueError:
         # Forbidden pairs cannot be avoided. Give them a finite price above that of any set of allowed ones, so that
         # fewest are used.
         costs = table[allowed]
         low, span = (costs.min(), np.ptp(costs)) if costs.size else (0.0, 0.0)
         dear = (span or 1.0) * (1 + min(table.shape))
-        return _kept(linear_sum_assignment(np.where(allowed, table - low, dear)), allowed)
+        return _kept(_cheapest(np.where(allowed, table - low, dear)), allowed)
 
 
 def _kept(pairs: tuple[_IntArray, _IntArray], keep: np.ndarray[Any, np.dtype[np.bool_]]) -> _IntArray:

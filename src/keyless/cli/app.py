@@ -9,11 +9,13 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from cyclopts import App, CycloptsError
 
 import keyless
+from keyless.cli.options import JoiningOptions, LinkingOptions, ReadingOptions
 from keyless.errors import InputError, KeylessError, printable
 
 __all__ = ["DONE", "FAILURE", "INTERRUPTED", "NOT_LINKED", "WRONG_USE", "app", "main", "say", "write_out"]
@@ -22,6 +24,9 @@ DONE, FAILURE, WRONG_USE, NOT_LINKED, INTERRUPTED = 0, 1, 2, 3, 130
 
 _LONGEST = 2_000
 """Characters of a line on stderr."""
+
+_OPTIONS = {field.name for group in (ReadingOptions, LinkingOptions, JoiningOptions) for field in fields(group)}
+"""Options that the library has, too, as it calls them."""
 
 app = App(
     name="keyless",
@@ -48,7 +53,9 @@ def _run(arguments: Sequence[str] | None) -> int:
             code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         if sys.stdout is not None:
             sys.stdout.flush()
-    except (CycloptsError, InputError) as error:
+    except InputError as error:
+        return _complain(_with_option(error), WRONG_USE)
+    except CycloptsError as error:
         return _complain(error, WRONG_USE)
     except BrokenPipeError:
         # Whoever read our output has gone: say nothing, also not when Python closes stdout.
@@ -112,6 +119,14 @@ def _leave_stdout() -> None:
 def _complain(message: object, code: int) -> int:
     say(message)
     return code
+
+
+def _with_option(error: InputError) -> str:
+    """Return a message of the library with the option named as the command line has it: `--known-pairs: …`."""
+    said = str(error)
+    name = said.partition(":")[0]
+    named = name in _OPTIONS or name in ("row", "partner", "table")  # the last are those of `keyless explain`
+    return f"--{name.replace('_', '-')}{said.removeprefix(name)}" if named else said
 
 
 def _say_warning(message: Warning | str, *_where: Any) -> None:

@@ -73,7 +73,7 @@ def check(
     check_device(linking.device)
     check_files(tables, reading)
     if redact and report is None:
-        raise InputError("--redact: must come with --report, the page that it leaves ids and cell values out of.")
+        raise InputError("--redact: must come with --report; it leaves ids and cell values out of that page.")
     if report is not None:
         check_report(report, [*map(source_file, tables), *filter(None, (linking.known_pairs, linking.forbid))])
     with watched() as watch:

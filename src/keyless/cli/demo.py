@@ -12,6 +12,7 @@ from cyclopts.validators import Number
 from keyless.cli.app import DONE, INTERRUPTED, app, say, write_out
 from keyless.cli.inputs import check_report
 from keyless.cli.progress import watched
+from keyless.cli.words import information
 
 __all__ = ["demo"]
 
@@ -53,13 +54,11 @@ def demo(*, seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0, report
         f"Two tables about the same {rows} tumours, {' and '.join(str(t.shape[1]) for t in tables.values())} columns,"
         f" none in common; rows shuffled, {missing} entries removed.",
         "",
-        f"Verdict: {found.evidence.verdict} ({found.evidence.score:.1f} nats a row; chance reaches "
-        f"{max(found.evidence.null_scores, default=float('nan')):.1f}, telling rows apart takes "
-        f"{found.evidence.needed:.1f}).",
-        f"Expected right, by its own probabilities: {found.probability.sum():.0f} of {rows}.",
-        f"Known answer: {rows - wrong} of {rows} right; of the {int(sure.sum())} it is 90% sure of, "
-        f"{int(right[sure].sum())}.",
-        f"Median margin to the second best: {np.median(found.margin):.1f} nats.",
+        f"Verdict: {found.evidence.verdict}. {information(found)}",
+        f"By the stated probabilities, {found.probability.sum():.0f} of {rows} matches are expected right.",
+        f"By the known answer, {rows - wrong} of {rows} matches are right, and {int(right[sure].sum())} of the "
+        f"{int(sure.sum())} matches that are stated with 90% or more.",
+        f"The median match is {np.median(found.margin):.1f} nats better than the best other candidate of its row.",
         "",
         f"Report: {place}",
     ]

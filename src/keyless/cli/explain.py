@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,7 +47,7 @@ def explain(
     from keyless.errors import InputError
 
     if partner is not None and row is None:
-        raise InputError("--partner: must come with --row, the row of the reference to pair it with.")
+        raise InputError("--partner: must come with --row, the row of the reference that it is compared with.")
     links = runs.read_run(run).links
     if row is None:
         _tell_all(explain_all(links, table=table), as_json=json)
@@ -95,7 +94,7 @@ def _tell_all(explained: Explanation, *, as_json: bool) -> None:
 
 
 def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
-    from keyless.answers.showing import shown_error, stated
+    from keyless.answers.showing import stated
 
     if as_json:
         print_json(
@@ -116,7 +115,7 @@ def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
         return
     lines = []
     for name, pair in explained.pairs.items():
-        what = "is linked to" if pair.matched else "is not linked to"
+        what = "is matched with" if pair.matched else "is not matched with"
         lines += [
             f"Row {printable(explained.reference_id)} {what} {printable(pair.row_id)} of {printable(name)}: "
             f"probability {stated(pair.probability)}, ratio {pair.log_ratio:+.1f} nats.",
@@ -124,8 +123,7 @@ def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
         ]
         ordered = pair.cells.sort_values("contribution", key=abs, ascending=False, kind="stable")
         for cell in _records(ordered):
-            error = cell["standard_error"]
-            guess = _short(cell["predicted"]) + ("" if math.isnan(error) else f" ± {shown_error(error)}")
+            guess = printable(pair.guess(cell))
             lines.append(
                 f"  {cell['contribution']:+6.1f}  {_short(cell['actual']):>12}  {guess:>22}  "
                 f"{printable(cell['table'])}: {printable(cell['column'])}"

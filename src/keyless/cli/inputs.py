@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from keyless.cli.options import LinkingOptions, ReadingOptions
 from keyless.errors import InputError
-from keyless.search_options import SearchOptions
+from keyless.search_options import SearchOptions, check_not_removed
 
 if TYPE_CHECKING:
     from keyless.runs import Fingerprint
@@ -51,18 +51,22 @@ def check_files(paths: Sequence[Path], options: ReadingOptions, *, least: int = 
     files = [place.path for place in places]
     for path in files:
         if str(path).startswith("-") and not path.exists():
-            raise InputError(f"{path}: must be an option or a table file; there is none of that name. See --help.")
+            check_not_removed(str(path), command_line=True)
+            raise InputError(f"{path}: must be an option or a table file; there is neither of that name. See --help.")
     for path in files:
         if path.is_dir() and not parquet_files(path):
             raise InputError(f"{path}: must be a table file; it is a folder without Parquet files. Name files in it.")
         if not path.exists():
             raise InputError(f"{path}: must be a table file; there is no such file. Check the name.")
         if not path.is_file() and not path.is_dir():
-            raise InputError(f"{path}: must be a file that can be read twice. Pipe it in, and name it - here.")
+            raise InputError(
+                f"{path}: must be a file that can be read twice; it is a pipe or a device. Send it to standard input, "
+                "and write - instead of its name."
+            )
         try:
             str(path).encode()
         except UnicodeEncodeError:
-            raise InputError(f"{path!r}: must have a name that is text in UTF-8. Rename it.") from None
+            raise InputError(f"{path!r}: must have a name that is valid UTF-8. Rename it.") from None
     for one, two in combinations(places, 2):
         if one.path.samefile(two.path) and one.part == two.part:
             raise InputError(f"{two.path}: must be another table than {one.path}; it is the same file, given twice.")
@@ -88,18 +92,19 @@ def check_out(out: Path, inputs: Iterable[Path], *, option: str = "--out") -> No
     place = out.resolve()
     if place in (Path.cwd(), *Path.cwd().parents):
         raise InputError(
-            f"{option}: must not be the folder you are in, or one around it; {out} is. Choose another place."
+            f"{option}: must not be the current folder or a folder around it; {out} is one of them. "
+            "Choose another place."
         )
     for path in inputs:
         source = path.resolve()
         if place == source:
-            raise InputError(f"{option}: must not be an input; {out} is. Choose another place.")
+            raise InputError(f"{option}: must not be one of the input files; {out} is one. Choose another place.")
         if source in place.parents:
-            raise InputError(f"{option}: must not lie in an input; {out} is inside {path}. Choose another place.")
+            raise InputError(f"{option}: must not be inside an input; {out} is inside {path}. Choose another place.")
         if place in source.parents:
             raise InputError(
-                f"{option}: must not hold an input, which would be replaced; {path} is inside {out}. "
-                "Choose another place."
+                f"{option}: must not be a folder with an input file in it, since the folder is replaced; "
+                f"{path} is in {out}. Choose another place."
             )
 
 

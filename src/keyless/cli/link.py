@@ -135,6 +135,7 @@ def link(
                 runs.write_run(
                     links, out, configuration=text, command=command, inputs=files, timings=watch.stages.timings,
                     warnings=done.warnings, out_format=out_format, raw_cells=raw_cells, joining=joining.plain,
+                    answers=unfinished.resumed,
                 )  # fmt: skip
             except Exception:
                 if not unfinished.empty:
@@ -235,7 +236,7 @@ def _searched(
         if told or unfinished is None or not unfinished.resumed:
             raise
         raise InputError(
-            f"{unfinished.folder.name}: must hold stages as keyless kept them; they do not fit together "
+            f"{unfinished.folder.name}: must hold the finished stages of one run; these do not fit together "
             f"({type(error).__name__}: {error}). Leave --resume out to start from the beginning."
         ) from error
 
@@ -256,8 +257,9 @@ def _tell_resumed(unfinished: Unfinished, *, resume: bool) -> None:
         say("continuing the unfinished run.")
     elif unfinished.could_resume:
         say(
-            f"an earlier run was not finished, and {unfinished.folder.name} has its finished stages; --resume "
-            "continues it. This run starts from the beginning; the earlier stages are kept until it has finished one."
+            "an earlier run of this command was not finished. "
+            f"Its finished stages are in {unfinished.folder.name}, and --resume continues from them. "
+            "This run starts from the beginning; the earlier stages are kept until it has finished one."
         )
     elif resume:
         say("there is no unfinished run to resume; starting from the beginning.")

@@ -14,7 +14,7 @@ from cyclopts.config import Dict
 from cyclopts.validators import Number
 
 from keyless.errors import InputError
-from keyless.search_options import ScaleName, SearchOptions
+from keyless.search_options import ScaleName, SearchOptions, check_not_removed
 
 if TYPE_CHECKING:
     from cyclopts import App, ArgumentCollection
@@ -66,13 +66,13 @@ class ReadingOptions:
         long: The files have one line per entry, with three columns: row, column, value.
         decimal: Decimal mark of numbers in text, `.` or `,`, as `MARK` or `TABLE:MARK`. It is needed only where a
             column can be read in both ways (`12,650`). Repeatable.
-        encoding: Encoding of text files, as `NAME` or `TABLE:NAME`. Without this option UTF-8, or else cp1252 or
-            latin-1. Repeatable.
+        encoding: Encoding of text files, as `NAME` or `TABLE:NAME`. Without this option it is UTF-8, or cp1252 or
+            latin-1 where a file is not UTF-8. Repeatable.
         skip: How many lines stand above the column names, as `NUMBER` or `TABLE:NUMBER`. Without this option keyless
             recognises them. Repeatable.
         header: How many lines the column names take, given in the same way; 0 if there are no names.
-        footer: How many lines at the end are no rows, such as totals and notes, given in the same way.
-        missingness: Let which entries are missing count as information.
+        footer: How many lines at the end are not rows, such as totals and notes, given in the same way.
+        missingness: Also use which entries are missing, as if each column said whether it was measured.
     """
 
     id: Several = ()
@@ -99,11 +99,11 @@ class LinkingOptions(SearchOptions):
             are more than two tables. Some lines of an earlier matches.csv have this form.
         forbid: CSV file of pairs that surely do not belong together, in the same form.
         within: Column that all tables have and that must be equal in rows that belong together. Repeatable.
-        shared: Column of numbers that tables share, as `COLUMN` or `FIRST=SECOND`; `none` uses none. Repeatable;
-            by default those of the same name.
-        scales: Scale of all columns of numbers; chosen for each column unless given.
+        shared: Column of numbers that measures the same in two tables, as `COLUMN` or, where its names differ,
+            `FIRST=SECOND`. Without this option, columns of the same name are; `none`: no column is. Repeatable.
+        scales: Scale on which all columns of numbers are compared. `auto` chooses one for each column.
         seed: The same seed gives the same answer.
-        device: Where to compute; `cpu` and `auto` exist today.
+        device: Where to compute: `cpu` or `auto`, which are the same today.
         scheduler: Address of the scheduler of a Dask cluster, such as `tcp://10.0.0.5:8786`, whose workers link two
             folders of Parquet files (docs/cluster.md).
     """
@@ -161,6 +161,9 @@ def from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection
         raise InputError(f"{path}: must be a TOML file of options; there is no such file.") from None
     except ValueError as error:
         raise InputError(f"{path}: must be a TOML file of options; {error}.") from error
+    for name in options:
+        if name not in _all_names():
+            check_not_removed(name, command_line=True)
     # One file serves link, check and inspect: options of the others are left alone, unknown ones are refused.
     own = {name.removeprefix("--") for argument in arguments for name in argument.names}
     options = {name: value for name, value in options.items() if name in own or name not in _all_names()}
@@ -178,7 +181,7 @@ def check_device(device: str) -> None:
         device: what the user named.
     """
     if device not in ("cpu", "auto"):
-        raise InputError(f"--device: must be cpu or auto, the only ones there are today; found {device!r}.")
+        raise InputError(f"--device: must be cpu or auto; found {device!r}.")
 
 
 def shared_columns(given: Sequence[str]) -> str | list[str] | dict[str, str] | None:

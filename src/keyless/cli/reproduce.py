@@ -25,18 +25,18 @@ def reproduce(
     jobs: Annotated[int, Parameter(validator=Number(gte=1))] = 1,
     out: Path = Path("reproduced"),
 ) -> int:
-    """Run an experiment of the paper, and put keyless and what is possible beside it.
+    """Run an experiment of the paper, and show the results of keyless and of an oracle beside it.
 
-    Names: nuclear-norm, figure1, sweeps, table1, movielens, faces, sinkhorn; and beside the paper theory, ablation,
+    Names: nuclear-norm, figure1, sweeps, table1, movielens, faces, sinkhorn; and, not from the paper, theory, ablation,
     applications. Each writes NAME.png, NAME.svg, NAME.csv, NAME.json and NAME.md into the folder and prints a Markdown
     table. Finished cells are kept in the folder: after a kill the same command goes on where it stopped.
 
     Args:
         name: The experiment.
-        all: Run every experiment; one that lacks its data is passed over, and the exit code is then 1.
+        all: Run every experiment. One whose data are missing is left out, and the exit code is then 1.
         quick: Run the small form: minutes instead of hours.
         seeds: How many random starts or data sets to take instead of the experiment's own number.
-        jobs: How many processes work.
+        jobs: How many processes work at a time.
         out: The folder to write to.
     """
     from keyless.paper import experiments

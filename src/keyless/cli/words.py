@@ -10,13 +10,14 @@ from keyless.errors import printable
 
 if TYPE_CHECKING:
     from keyless.audit import Audit
-    from keyless.links import Links
+    from keyless.links import Links, TableLink
 
 __all__ = [
     "audit_lines",
     "audit_record",
     "exit_code",
     "expected_right",
+    "information",
     "print_json",
     "told_apart",
     "verdict_lines",
@@ -59,14 +60,11 @@ def verdict_lines(links: Links, *, interrupted: bool = False) -> list[str]:
     """
     lines = []
     for name, found in links.found.items():
-        evidence, rows = found.evidence, min(found.coupling.shape)
-        chance = max(evidence.null_scores, default=None)
+        evidence = found.evidence
         meaning = _IN_DOUBT.get(evidence.doubt, _MEANING[evidence.verdict])
         lines += [
             f"{printable(links.reference)} and {printable(name)}: {evidence.verdict}, {meaning}.",
-            f"  The matches carry {evidence.score:.1f} nats a row; "
-            + ("chance was not measured" if chance is None else f"chance reaches {chance:.1f}")
-            + f", and telling {rows} rows apart takes {evidence.needed:.1f}.",
+            f"  {information(found)}",
         ]
         if not evidence.believed:
             lines += [f"  {line}" for line in _next_steps(links, name)]
@@ -81,6 +79,21 @@ def verdict_lines(links: Links, *, interrupted: bool = False) -> list[str]:
     return lines
 
 
+def information(found: TableLink) -> str:
+    """Return how much the matches of a table say, beside what chance says and what it takes.
+
+    Args:
+        found: what was found for the table.
+    """
+    evidence = found.evidence
+    chance = max(evidence.null_scores, default=None)
+    reached = "chance was not measured" if chance is None else f"chance reaches {chance:.1f}"
+    return (
+        f"The matches carry {evidence.score:.1f} nats a row (4.6 nats are odds of 100 to 1); {reached}, and telling "
+        f"{min(found.coupling.shape)} rows apart takes {evidence.needed:.1f}."
+    )
+
+
 def _next_steps(links: Links, name: str) -> list[str]:
     """Return what would help where it is in doubt whether there is a link at all."""
     found = links.found[name]
@@ -90,8 +103,8 @@ def _next_steps(links: Links, name: str) -> list[str]:
     if evidence.doubt == "repeats":
         repeated = printable(str(links.repeated))
         return [
-            f"{repeated} seems to hold several rows of one entity, and every row is matched once at the most.",
-            f"Match each of its rows for itself: --repeats {repeated}",
+            f"{repeated} seems to hold several rows of one entity, but each row was matched at most once.",
+            f"To give each of its rows a partner of its own, use --repeats {repeated}.",
         ]
     if evidence.ambiguous:
         told = "A mirror image of this answer fits nearly as well"

@@ -8,6 +8,7 @@ from typing import Any
 
 import keyless
 from keyless.errors import InputError, KeylessError
+from keyless.progress import in_time
 
 __all__ = ["DaskWorkers"]
 
@@ -39,7 +40,13 @@ class DaskWorkers:
     def fetch(self, held: Sequence[Any]) -> list[Any]:
         """Wait for results and bring them here; see `Workers.fetch`."""
         with self._named():
-            return list(self.client.gather(list(held)))
+            try:
+                return list(in_time(lambda: self.client.gather(list(held))))
+            except BaseException:
+                # Time is up, or the user stops it: nobody waits for the rest.
+                if self.client.status == "running":
+                    self.client.cancel(list(held))
+                raise
 
     @property
     def about(self) -> dict[str, Any]:

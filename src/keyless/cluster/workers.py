@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from keyless.errors import InputError
+from keyless.progress import check_time
 
 __all__ = ["LOCAL", "Workers", "connected", "current_workers"]
 
@@ -51,6 +52,7 @@ class _Local:
     """This process. Work is done at once, one piece after the other; linear algebra and neighbours use all cores."""
 
     def start(self, function: Callable[..., Any], /, *given: Any) -> Any:
+        check_time()
         return function(*given)
 
     def fetch(self, held: Sequence[Any]) -> list[Any]:

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from keyless.engine.columns import FEW_ROWS, ColumnModel
 from keyless.engine.forms import ROWS_PER_FACTOR, Form
-from keyless.engine.refine import Refinement
+from keyless.engine.refine import Matching, Refinement
 from keyless.engine.search import Search
+from keyless.engine.side import Side
 from keyless.model.factors import Factors, whitened
 from keyless.pairs.limits import Limits
-from keyless.progress import Callback, Deadline, is_late
+from keyless.progress import Callback, Deadline, cut_short, is_late
 
 __all__ = ["FAR_ABOVE", "Crossing", "crossings"]
 
@@ -33,6 +35,9 @@ _MOST_PAIRS = 500
 
 _FEWEST_PAIRS = 120
 """Matched pairs below which halves are too small to be linked; the factors of one table are shuffled instead."""
+
+_FEWEST_BY_COLUMNS = 40
+"""The same where a model of all columns matches rows: halves of 20 rows are enough for it."""
 
 FAR_ABOVE = 1.0
 """Nats above chance from which a link need not be found again: strangers were seen to reach 0.4."""
@@ -91,6 +96,7 @@ def crossings(
     form: Form,
     permutation: IntArray,
     *,
+    sides: tuple[Side, Side] | None = None,
     limits: Limits,
     comparisons: int,
     seed: int,
@@ -103,22 +109,33 @@ def crossings(
     Args:
         form: factors of both tables and their matching.
         permutation: the right row of each left row, −1 for none.
+        sides: both tables; None where rows are many.
         limits: which pairs may be matched.
         comparisons: how many comparisons are made at the most; fewer where the first is clear.
         seed: of the splits.
         starts: named couplings that the search for the link began with; so do the searches that tell chance.
-        deadline: after which no further comparison begins.
+        deadline: at which the comparison that is under way is given up.
         callback: called after each, with stage `"chance"` and the nats that chance reached.
     """
     found: list[Crossing] = []
     rng = np.random.default_rng([seed, 5])
     matched = np.flatnonzero(permutation >= 0)
-    few = len(matched) < _FEWEST_PAIRS or limits.groups is not None
-    compared = _shuffled(form, limits, rng) if few else _halved(form, permutation, rng, starts)
-    for _ in range(comparisons):
+    if sides is not None and form.by_columns and len(matched) <= FEW_ROWS:
+        if len(matched) < _FEWEST_BY_COLUMNS:
+            compared = _shuffled_columns(form, sides, limits, rng)
+        else:
+            compared = _halved_columns(sides, permutation, limits, rng)
+    elif len(matched) < _FEWEST_PAIRS or limits.groups is not None:
+        compared = _shuffled(form, limits, rng)
+    else:
+        compared = _halved(form, permutation, rng, starts)
+    for number in range(1, comparisons + 1):
         if is_late(deadline):
             break
-        found.append(next(compared))
+        with cut_short(deadline):
+            found.append(next(compared))
+        if len(found) < number:
+            break
         if callback is not None:
             callback("chance", len(found), comparisons, found[-1].chance)
         if found[0].decided:
@@ -148,6 +165,55 @@ def _halved(
             fresh = _searched(left, right, begun[0])
             found = replace(found, again=float(np.mean(fresh.ratios.argmax(axis=1) == place)))
         yield found
+
+
+def _halved_columns(
+    sides: tuple[Side, Side], permutation: IntArray, limits: Limits, rng: np.random.Generator
+) -> Iterator[Crossing]:
+    """Yield the same comparisons by models of all columns, which tell rows apart in smaller halves."""
+    rows = np.flatnonzero(permutation >= 0)
+    while True:
+        chosen = rng.permutation(rows)
+        half = len(chosen) // 2
+        left, own = sides[0].some(np.sort(chosen[:half]))
+        (right, partners), (crossed, others) = (
+            sides[1].some(np.sort(permutation[part])) for part in (own, chosen[half : 2 * half])
+        )
+        place = np.argsort(partners)[np.searchsorted(np.sort(partners), permutation[own])]
+        pairs = np.zeros((half, half))
+        pairs[np.arange(half), place] = 1.0
+        same, strange = (
+            ColumnModel(left, side, limits=_groups_of(limits, own, columns))
+            for side, columns in ((right, partners), (crossed, others))
+        )
+        found = Crossing(_nats_per_row(same.run(pairs)), _nats_per_row(strange.found()[0]))
+        if not found.decided:
+            fresh = same.found()[0]
+            again = 0.0 if fresh is None else float(np.mean(fresh.ratios.argmax(axis=1) == place))
+            found = replace(found, again=again)
+        yield found
+
+
+def _groups_of(limits: Limits, rows: IntArray, columns: IntArray) -> Limits:
+    """Return which of some rows are in the same groups; what else is known about them is left aside."""
+    groups = None if limits.groups is None else (limits.groups[0][rows], limits.groups[1][columns])
+    return Limits((len(rows), len(columns)), groups)
+
+
+def _shuffled_columns(
+    form: Form, sides: tuple[Side, Side], limits: Limits, rng: np.random.Generator
+) -> Iterator[Crossing]:
+    """Yield comparisons with what models of all columns find where the right table has its factors shuffled."""
+    while True:
+        right = sides[1].shuffled(rng)
+        own = limits.reordered(np.arange(limits.shape[0]), right.order)
+        chance = ColumnModel(sides[0], right, limits=own).found()[0]
+        yield Crossing(_nats_per_row(form.matching), _nats_per_row(chance), halved=False)
+
+
+def _nats_per_row(matching: Matching | None) -> float:
+    """Return how well partners stand out, rows without partner counted with nothing."""
+    return 0.0 if matching is None else matching.identification * matching.common / min(matching.ratios.shape)
 
 
 def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[Crossing]:

@@ -7,6 +7,7 @@ as many pairs as factors a map fits all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.stats import gamma
@@ -14,7 +15,7 @@ from scipy.stats import gamma
 from keyless.engine.forms import Form
 from keyless.engine.search import Search
 from keyless.pairs.limits import Limits
-from keyless.progress import Deadline, is_late
+from keyless.progress import Deadline, cut_short, is_late
 
 __all__ = ["FEWEST_KNOWN", "Foretold", "foretold_by_others"]
 
@@ -65,7 +66,7 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
     Args:
         form: factors of both tables.
         limits: which pairs may be matched, with those that are known.
-        deadline: after which no further part is left out.
+        deadline: at which the search that is under way is given up, with the part that it left out.
     """
     known = limits.known
     shares: list[float] = []
@@ -79,8 +80,12 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
         others = replace(limits, known=np.delete(known, np.s_[part::_PARTS], axis=0))
         start = np.zeros(limits.shape)
         start[others.known[:, 0], others.known[:, 1]] = 1.0
-        search = Search(form.left, form.right, others, starts=[("known pairs", start)], spaces=0, deadline=deadline)
-        ratios = search.run().ratios
+        ratios: Any = None
+        with cut_short(deadline):
+            search = Search(form.left, form.right, others, starts=[("known pairs", start)], spaces=0)
+            ratios = search.run().ratios
+        if ratios is None:
+            break
         for row, column in forgotten:
             free = ratios[row, np.isfinite(ratios[row])]
             rank = max(int(np.sum(free >= ratios[row, column])), 1)

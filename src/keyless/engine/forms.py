@@ -17,7 +17,7 @@ from keyless.maps.alternation import Alternation
 from keyless.model.factors import Factors
 from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
-from keyless.progress import Deadline, is_late
+from keyless.progress import Deadline, cut_short, is_late
 
 __all__ = ["ROWS_PER_FACTOR", "Form", "best_form"]
 
@@ -54,12 +54,14 @@ class Form:
         left: factors of the left table.
         right: factors of the right table.
         matching: the map and the matched rows.
+        by_columns: whether rows were matched by a model of all columns of both tables instead of factors.
     """
 
     scales: ScaleName
     left: Factors
     right: Factors
     matching: Matching
+    by_columns: bool = False
 
 
 def best_form(left: Side, right: Side, found: Form, *, limits: Limits, deadline: Deadline | None = None) -> Form:
@@ -73,28 +75,30 @@ def best_form(left: Side, right: Side, found: Form, *, limits: Limits, deadline:
         deadline: when the best so far is returned.
     """
     best = found
-    looked: list[Form] = []
+    looked: list[tuple[float, Form]] = []
     for scales, one, two in _forms(left, right, rows=min(len(left), len(right))):
         if is_late(deadline):
             return best
-        refinement = Refinement(one.compact, two.compact, limits=limits)
-        matching = refinement.run(found.matching.coupling, rounds=1, common=found.matching.common)
-        looked.append(Form(scales, one, two, matching))
-    for form in sorted(looked, key=lambda form: -form.matching.strength)[:_TRIED]:
+        with cut_short(deadline):
+            refinement = Refinement(one.compact, two.compact, limits=limits)
+            matching = refinement.run(found.matching.coupling, rounds=1, common=found.matching.common)
+            # Only how strong the matching is, is kept: matchings of all forms would fill the memory.
+            looked.append((matching.strength, Form(scales, one, two, found.matching)))
+    for _, form in sorted(looked, key=lambda each: -each[0])[:_TRIED]:
         if is_late(deadline):
             return best
         begun = replace(form, matching=best.matching)
-        best = _improved(best, begun, limits, ways=("coupling", "forced"))
+        best = _improved(best, begun, limits, ways=("coupling", "forced"), deadline=deadline)
     for _ in range(_ATTEMPTS):
         if is_late(deadline):
             break
-        before, best = best, _improved(best, best, limits, ways=("surest", "forced"))
+        before, best = best, _improved(best, best, limits, ways=("surest", "forced"), deadline=deadline)
         if best is before:
             break
     return best
 
 
-def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str]) -> Form:
+def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str], deadline: Deadline | None) -> Form:
     """Return the best form reached by refining a coupling with the factors of another, or as it was.
 
     Args:
@@ -103,21 +107,23 @@ def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str]) ->
         limits: which pairs may be matched.
         ways: where to begin: at the coupling; at the part of it that stands out most, which leads out of matchings
             that rows without partner have spoilt; or after some steps in which every row is coupled.
+        deadline: when the best so far is returned.
     """
     left, right, begun = form.left.compact, form.right.compact, form.matching
     refinement = Refinement(left, right, limits=limits)
     for way in ways:
-        coupling = begun.coupling
-        if way == "surest":
-            coupling = begun.surest(_SUREST_SHARE)
-        elif way == "forced":
-            alternation = Alternation(left, right, allowed=limits.mask())
-            alternation.begin(coupling)
-            alternation.climb(way, [max(form.left.rank, form.right.rank)] * _STEPS)
-            coupling = alternation.coupling()
-        matching = refinement.run(coupling, rounds=_ROUNDS, common=begun.common)
-        if matching.better_than(best.matching):
-            best = Form(form.scales, form.left, form.right, matching)
+        with cut_short(deadline):
+            coupling = begun.coupling
+            if way == "surest":
+                coupling = begun.surest(_SUREST_SHARE)
+            elif way == "forced":
+                alternation = Alternation(left, right, allowed=limits.mask())
+                alternation.begin(coupling)
+                alternation.climb(way, [max(form.left.rank, form.right.rank)] * _STEPS)
+                coupling = alternation.coupling()
+            matching = refinement.run(coupling, rounds=_ROUNDS, common=begun.common, deadline=deadline)
+            if matching.better_than(best.matching):
+                best = Form(form.scales, form.left, form.right, matching)
     return best
 
 

@@ -28,7 +28,7 @@ from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import GAMMA_IN_GROUPS, Posterior, pair_places, posterior, prior_log_odds
 from keyless.parallel import one_thread
-from keyless.progress import Callback, Deadline, is_late
+from keyless.progress import Callback, Deadline, is_late, time_left
 
 __all__ = ["link_many_rows", "tells_by_groups"]
 
@@ -120,7 +120,7 @@ def link_many_rows(
         ratios, compared = form.matching.ratios, proposal.chance
         if by_groups:
             ratios, compared = _beside_other_groups(form, own, common, deadline=deadline, callback=callback)
-        permutation, chances = _matched(ratios, common, by_groups=by_groups)
+        permutation, chances = _matched(ratios, common, by_groups=by_groups, deadline=deadline)
         if not by_groups and not hopeless:
             anywhere = Limits(own.shape)
             halves = crossings(
@@ -172,7 +172,9 @@ def _from_outermost(
     return _Proposal(found.fit, tuple(search.tried), search.agreement, tuple(early) if hopeless else ())
 
 
-def _matched(ratios: sparse.csr_array, common: float | None, *, by_groups: bool) -> tuple[IntArray, Posterior]:
+def _matched(
+    ratios: sparse.csr_array, common: float | None, *, by_groups: bool, deadline: Deadline | None
+) -> tuple[IntArray, Posterior]:
     """Return the match of each row, and the probabilities of listed pairs."""
     everybody = common is not None and common >= min(ratios.shape)
     # Rows that may be alone seldom exchange their partners.
@@ -180,7 +182,7 @@ def _matched(ratios: sparse.csr_array, common: float | None, *, by_groups: bool)
     chances = posterior(ratios, every_row=everybody, common=common, **rest)
     gains = ratios.copy()
     gains.data = ratios.data + (_CERTAIN if everybody else chances.odds)
-    permutation = best_matching(gains).permutation
+    permutation = best_matching(gains, max_time=time_left(deadline)).permutation
     if everybody or (common is None and holds_the_same_rows(chances)):
         return permutation, chances
     return likely_matches(permutation, chances), chances

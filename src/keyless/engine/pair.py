@@ -10,10 +10,11 @@ import numpy as np
 from scipy import sparse
 
 from keyless.assignment import assign, best_matching
+from keyless.engine.columns import FEW_ROWS, ColumnModel, has_gaps, is_narrow, stands_out
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
 from keyless.engine.forms import Form, best_form
-from keyless.engine.gaps import has_gaps, matched_with_gaps
+from keyless.engine.refine import CLEARLY_MORE
 from keyless.engine.search import Search, Start
 from keyless.engine.side import Side
 from keyless.errors import CONVERGED, Status
@@ -21,7 +22,7 @@ from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import LEAST_STATED, Posterior, posterior
 from keyless.parallel import one_thread
-from keyless.progress import Callback, Deadline, is_late
+from keyless.progress import Callback, Deadline, cut_short, is_late
 
 __all__ = [
     "PairLink",
@@ -37,6 +38,9 @@ __all__ = [
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_LITTLE_SEEN = 0.5
+"""Share of entries observed below which a model of all columns is sought once more, in all ways that there are."""
 
 _FAR_BEHIND = 12.0
 """Nats behind the best pair of a row or its partner, or below no relation, from which a pair counts as impossible."""
@@ -144,12 +148,22 @@ def link_pair(
         callback=callback,
     )
     return compared(
-        link, limits=limits, starts=starts, comparisons=comparisons, seed=seed, deadline=deadline, callback=callback
+        link,
+        left,
+        right,
+        limits=limits,
+        starts=starts,
+        comparisons=comparisons,
+        seed=seed,
+        deadline=deadline,
+        callback=callback,
     )
 
 
 def compared(
     link: PairLink,
+    left: Side,
+    right: Side,
     *,
     limits: Limits | None = None,
     starts: Sequence[tuple[str, FloatArray]] = (),
@@ -162,6 +176,8 @@ def compared(
 
     Args:
         link: what was found.
+        left: the left table.
+        right: the right table.
         limits: which pairs may be matched, rows in the caller's order; None: all.
         starts: named couplings that the search began with.
         comparisons: how often it is compared with chance at the most; not at all where that was done before.
@@ -181,6 +197,7 @@ def compared(
         found = crossings(
             link.form,
             permutation,
+            sides=(left, right),
             limits=limits.reordered(rows, columns),
             comparisons=comparisons,
             seed=seed,
@@ -188,7 +205,7 @@ def compared(
             deadline=deadline,
             callback=callback,
         )
-    return replace(link, crossings=tuple(found))
+    return replace(link, crossings=tuple(found), status=status_at(deadline))
 
 
 def find_pair(
@@ -211,37 +228,53 @@ def find_pair(
     limits = Limits((len(left), len(right))) if limits is None else limits
     own = limits.reordered(left.order, right.order)
     begun = [(name, coupling[np.ix_(left.order, right.order)]) for name, coupling in starts]
+    early: list[Crossing] = []
     with one_thread():
-        search = Search(
-            left.factors(),
-            right.factors(),
-            own,
-            starts=begun,
-            spaces=spaces,
-            deadline=deadline,
-            callback=callback,
-        )
-        form = Form(left.scales, left.factors(), right.factors(), search.run())
-        permutation, chances, everybody = matched(form.matching.ratios, every_row)
-        early: list[Crossing] = []
-        if not search.convincing and len(own.known) < FEWEST_KNOWN:
-            early = crossings(
-                form,
-                permutation,
-                limits=own,
-                comparisons=1,
-                seed=seed,
-                starts=begun,
-                deadline=deadline,
-                callback=callback,
+        columns = ColumnModel(left, right, limits=own, deadline=deadline) if is_narrow(left, right) else None
+        few = max(len(left), len(right)) <= FEW_ROWS
+        form: Form | None = None
+        tried: list[tuple[str, float]] = []
+        agreement = 1
+        if columns is not None and few:
+            by_columns, tried = columns.found(begun, callback=callback)
+            if by_columns is not None:
+                form = Form(left.scales, left.factors(), right.factors(), by_columns, by_columns=True)
+        if form is None or not (stands_out(form.matching) or is_late(deadline)):
+            search = Search(
+                left.factors(), right.factors(), own, starts=begun, spaces=spaces, deadline=deadline, callback=callback
             )
-        hopeless = bool(early) and early[0].hopeless
-        if not hopeless and not is_late(deadline):
-            form = best_form(left, right, form, limits=own, deadline=deadline)
-            if has_gaps(left, right):
-                by_columns = matched_with_gaps(left, right, form.matching, limits=own, deadline=deadline)
-                form = replace(form, matching=by_columns)
-            permutation, chances, everybody = matched(form.matching.ratios, every_row)
+            by_map = Form(left.scales, left.factors(), right.factors(), search.run())
+            tried, agreement = tried + [(start.name, start.score) for start in search.tried], search.agreement
+            # A map has far more freedom than a model of all columns, so it must be clearly better.
+            if form is None or by_map.matching.strength > CLEARLY_MORE * form.matching.strength:
+                form = by_map
+            if not search.convincing and len(own.known) < FEWEST_KNOWN:
+                permutation = matched(form.matching.ratios, every_row)[0]
+                early = crossings(
+                    form,
+                    permutation,
+                    sides=(left, right),
+                    limits=own,
+                    comparisons=1,
+                    seed=seed,
+                    starts=begun,
+                    deadline=deadline,
+                    callback=callback,
+                )
+            hopeless = bool(early) and early[0].hopeless
+            if hopeless and columns is not None and few and columns.seen < _LITTLE_SEEN:
+                # Only a long look at rotations may find them.
+                by_columns, tried_too = columns.found(begun, thorough=True, callback=callback)
+                tried += tried_too
+                if by_columns is not None and stands_out(by_columns):
+                    form, early = replace(form, matching=by_columns, by_columns=True), []
+            if not (early and early[0].hopeless) and not is_late(deadline):
+                with cut_short(deadline, grace=True):
+                    form = _finished(left, right, form, columns, limits=own, deadline=deadline)
+        if form.by_columns and columns is not None:
+            with cut_short(deadline, grace=True):
+                form = columns.in_factors(form)
+        permutation, chances, everybody = matched(form.matching.ratios, every_row)
         ratios = form.matching.ratios
     back = [np.argsort(side.order) for side in (left, right)]
     return PairLink(
@@ -251,13 +284,33 @@ def find_pair(
         ratios=ratios[np.ix_(*back)],
         every_row=everybody,
         form=form,
-        crossings=tuple(early) if hopeless else (),
-        agreement=search.agreement,
+        crossings=tuple(early) if early and early[0].hopeless else (),
+        agreement=agreement,
         sharpness=sharpness(ratios, permutation),
         status=status_at(deadline),
-        starts=tuple(search.tried),
+        starts=tuple(Start(*one) for one in tried),
         orders=(left.order, right.order),
     )
+
+
+def _finished(
+    left: Side,
+    right: Side,
+    form: Form,
+    columns: ColumnModel | None,
+    *,
+    limits: Limits,
+    deadline: Deadline | None,
+) -> Form:
+    """Return the link in its best form; with gaps, by a model of all columns where partners stand out more in that."""
+    best = best_form(left, right, form, limits=limits, deadline=deadline)
+    if not form.by_columns or best.matching.strength > CLEARLY_MORE * form.matching.strength:
+        form = best
+    if columns is not None and has_gaps(left, right) and not is_late(deadline):
+        found = columns.run(form.matching.coupling, common=form.matching.common)
+        if found is not None and found.strength > form.matching.strength:
+            form = replace(form, matching=found, by_columns=True)
+    return form
 
 
 def matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Posterior, bool]:

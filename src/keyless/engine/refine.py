@@ -12,8 +12,9 @@ from scipy import sparse
 from keyless.maps.canonical import CanonicalModel, Coupled, CrossFit, cross_fit, fit_tail
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, scaled
+from keyless.progress import Deadline, check_time, is_late
 
-__all__ = ["Matching", "Refinement", "identification"]
+__all__ = ["CLEARLY_MORE", "Matching", "Refinement", "identification"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -27,7 +28,7 @@ _SETTLED = 0.01
 _PATIENCE = 4
 """Rounds without an improvement after which nothing more is expected."""
 
-_CLEARLY_MORE = 1.1
+CLEARLY_MORE = 1.1
 """Times the information of all pairs from which fewer pairs are preferred to more."""
 
 _SURE = 0.5
@@ -84,7 +85,7 @@ class Matching:
         return self.strength > other.strength
 
     def _dominates(self, other: Matching) -> bool:
-        more = self.information * self.common > _CLEARLY_MORE * other.information * other.common
+        more = self.information * self.common > CLEARLY_MORE * other.information * other.common
         return more and self.identification >= other.identification
 
     def surest(self, share: float) -> Any:
@@ -143,13 +144,16 @@ class Refinement:
         """Return the log-likelihood ratios of all pairs; −∞ where a pair must not be."""
         found = np.empty((len(self.left), len(self.right)), dtype=np.float32)
         for rows, model in zip(self.members, models, strict=True):
+            check_time()
             found[rows] = model.log_ratios(self.left[rows], self.right)
         if self.mask is not None:
             found[~self.mask] = -np.inf
         return found
 
-    def run(self, coupling: Any, *, rounds: int, common: float | None = None) -> Matching:
-        """Alternate from a coupling until it settles, `rounds` times at the most."""
+    def run(
+        self, coupling: Any, *, rounds: int, common: float | None = None, deadline: Deadline | None = None
+    ) -> Matching:
+        """Alternate from a coupling until it settles, `rounds` times at the most; once when it is late."""
         smaller = min(len(self.left), len(self.right))
         common = FIRST_SHARE * smaller if common is None else common
         best: Matching | None = None
@@ -162,7 +166,8 @@ class Refinement:
             if best is None or found.strength > best.strength:
                 best = found
             change = float(abs(coupling - before).sum())
-            if common < 2 or change < _SETTLED * common or done >= best.rounds + _PATIENCE:
+            settled = common < 2 or change < _SETTLED * common or done >= best.rounds + _PATIENCE
+            if settled or is_late(deadline):
                 break
         if best is None:
             raise RuntimeError("no round was made")

@@ -22,9 +22,9 @@ from keyless.maps.signatures import SPACES, first_couplings
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.parallel import in_turn, workers
-from keyless.progress import Callback, Deadline, is_late
+from keyless.progress import Callback, Deadline, cut_short, is_late
 
-__all__ = ["Search", "Start", "outermost"]
+__all__ = ["STANDS_OUT", "Search", "Start", "outermost"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -59,7 +59,7 @@ _ROUNDS = 25
 _FIRST_ROUNDS = 8
 """Rounds of refining by which candidates are compared."""
 
-_STANDS_OUT = 0.85
+STANDS_OUT = 0.85
 """Part of log(rows) nats by which partners stand out in a link that ends the search at once.
 
 Wrong links reach 0.6 to 0.75 of it on real tables of 100 to 1,000 rows."""
@@ -129,9 +129,9 @@ class Search:
         left, right = (side.compact[rows] for side, rows in zip((self.left, self.right), self.rows, strict=True))
         self.allowed = self.limits.mask(*self.rows)
         # Every worker has its own: an alternation holds the coupling it works on.
+        given: dict[str, Any] = {"allowed": self.allowed, "deadline": self.deadline}
         self.workers = [
-            (Alternation(left, right, allowed=self.allowed), Alternation(left, right, allowed=self.allowed, folds=1))
-            for _ in range(workers())
+            (Alternation(left, right, **given), Alternation(left, right, folds=1, **given)) for _ in range(workers())
         ]
         self.climbing = self.workers[0][0]
         self.refinement = Refinement(self.left.compact, self.right.compact, limits=self.limits)
@@ -148,7 +148,7 @@ class Search:
         best = self._best() if self.reached else None
         if best is None or best.refined is None:
             return False
-        stands_out = best.refined.identification >= _STANDS_OUT * np.log(max(self.limits.shape))
+        stands_out = best.refined.identification >= STANDS_OUT * np.log(max(self.limits.shape))
         return bool(stands_out) or best.members >= _AGREEING
 
     @property
@@ -162,7 +162,7 @@ class Search:
         total = len(self.starts) + 3 * len(spaces)
         couplings = self._couplings(spaces)
         number = 0
-        while named := list(islice(couplings, len(self.workers))):
+        while named := self._some(couplings):
             tasks = ((worker, *each) for worker, each in enumerate(named))
             # All of a batch are grown, but looked at one by one: the answer does not depend on the size of batches.
             batch = list(in_turn(self._grown, tasks, n_jobs=len(self.workers)))
@@ -175,8 +175,18 @@ class Search:
             raise RuntimeError("no candidate was refined")
         if is_late(self.deadline):
             return best
-        further = self.refinement.run(best.coupling, rounds=_ROUNDS, common=best.common)
-        return max(best, further, key=lambda matching: matching.strength)
+        with cut_short(self.deadline):
+            further = self.refinement.run(best.coupling, rounds=_ROUNDS, common=best.common, deadline=self.deadline)
+            return max(best, further, key=lambda matching: matching.strength)
+        return best
+
+    def _some(self, couplings: Iterator[tuple[str, FloatArray]]) -> list[tuple[str, FloatArray]]:
+        """Return the next couplings, one for each worker; only the first is waited for when it is late."""
+        named: list[tuple[str, FloatArray]] = []
+        for _ in self.workers:
+            with cut_short(self.deadline if self.reached or named else None):
+                named += islice(couplings, 1)
+        return named
 
     def _ends(self, grown: Sequence[tuple[Candidate, Any]], number: int, total: int) -> bool:
         """Take in what a coupling grew to, and tell whether the search ends."""
@@ -264,15 +274,20 @@ class Search:
         for one in self._leaders(_REFINED):
             if one.refined is None:
                 late = is_late(self.deadline)
-                if late and any(other.refined is not None for other in self.reached):
+                first = all(other.refined is None for other in self.reached)
+                if late and not first:
                     break
-                one.refined = self.refinement.run(self._widened(one), rounds=1 if late else _FIRST_ROUNDS)
+                with cut_short(None if first else self.deadline):
+                    one.refined = self.refinement.run(
+                        self._widened(one), rounds=1 if late else _FIRST_ROUNDS, deadline=self.deadline
+                    )
+                    one.coupling = None  # the matching has its own
 
     def _widened(self, one: _Reached) -> Any:
         """Return the coupling of all rows that a map found on some of them gives."""
         if not self.sampled:
             return one.coupling
-        whole = Alternation(self.left.compact, self.right.compact, allowed=self.limits.mask())
+        whole = Alternation(self.left.compact, self.right.compact, allowed=self.limits.mask(), deadline=self.deadline)
         whole.couple([one.candidate.fit.whole] * len(whole.folds))
         whole.climb(one.candidate.name, [self.top] * 2)
         return whole.coupling()

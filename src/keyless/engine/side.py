@@ -70,6 +70,21 @@ class Side:
         """How many rows the table has."""
         return len(self.values)
 
+    def some(self, rows: IntArray) -> tuple[Side, IntArray]:
+        """Return some rows as a table of their own, and which of them stands at each place of its order."""
+        side = Side(
+            self.values[rows], self.mask[rows], scales=self.scales, max_rank=self.max_rank, leading=self.leading
+        )
+        return side, rows[side.order]
+
+    def shuffled(self, rng: np.random.Generator) -> Side:
+        """Return a table of which every factor has its rows permuted on its own; gaps and noise stay."""
+        scores, mask = self.scores()
+        model = fit_table(scores, mask, largest_rank=self.max_rank)
+        means = posterior(information(model, scores, mask))[0]
+        mixed = np.column_stack([rng.permutation(factor) for factor in means.T])
+        return Side(scores + (mixed - means) @ model.loadings.T, mask, scales="identity", max_rank=self.max_rank)
+
     def scores(self) -> tuple[FloatArray, BoolArray]:
         """Return the columns on their scales, 0 where missing, and which entries are observed."""
         return scale_table(self.values, self.mask, kind=self.scales)[0], self.mask

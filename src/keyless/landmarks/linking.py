@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from keyless.cluster import LOCAL, OnDisk, current_workers
+from keyless.engine import Side as TableSide
+from keyless.engine import find_pair
 from keyless.errors import CONVERGED, InputError, Status
-from keyless.joint import link_tables
 from keyless.landmarks.cells import CELL
 from keyless.landmarks.clouds import Cloud, Side
 from keyless.landmarks.components import match_by_pairs, match_components
@@ -26,7 +27,7 @@ from keyless.landmarks.testing import Tested, chance_score, tested
 from keyless.model.factor_model import FactorModel, padded
 from keyless.pairs.constraints import Constraints
 from keyless.pairs.posterior import largest, pair_places, prior_log_odds
-from keyless.progress import Callback, Deadline
+from keyless.progress import Callback, Deadline, is_late, time_left
 from keyless.saved.checkpoints import Checkpoints
 
 __all__ = ["LargeLink", "LargeSearch"]
@@ -44,6 +45,9 @@ _GAP_ROWS = 10_000
 
 _FALLBACK_ROWS = 1_200
 """Outermost rows of each table that the thorough search of small tables is tried on when landmarks fail."""
+
+_FALLBACK_SPACES = 2
+"""Spaces in which that search seeks first couplings: it is a last resort, and takes a minute in all of them."""
 
 _LEFTOVER_ROUNDS = 10
 """How often rows that are left over look for partners among those left over, where all must have one."""
@@ -333,7 +337,7 @@ class LargeSearch:
             may_be_alone=self.may_be_alone,
             permits=permits,
             known=known,
-            remaining=self.remaining,
+            remaining=partial(time_left, self.deadline),
             workers=self.workers,
         )
         found = self.stage(
@@ -387,12 +391,15 @@ class LargeSearch:
     def from_outermost(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], found: LandmarkMap) -> LandmarkMap:
         """Try the thorough search of small tables on the outermost rows; keep what is better."""
         rows = [np.sort(cloud.outermost(_FALLBACK_ROWS)) for cloud in clouds]
-        sides = [side.scores(index) for side, index in zip((left, right), rows, strict=True)]
-        small = link_tables(sides, may_be_alone=True, rank=self.largest_rank, thorough=False, deadline=self.deadline)
-        self.fallbacks.append("joint search of the outermost rows")
-        pairs = np.stack([rows[0], np.where(small.permutations[0] >= 0, rows[1][small.permutations[0]], -1)], axis=1)
+        sides = [
+            TableSide(*side.scores(index), scales="identity", max_rank=self.largest_rank)
+            for side, index in zip((left, right), rows, strict=True)
+        ]
+        small = find_pair(*sides, spaces=_FALLBACK_SPACES, seed=self.seed, deadline=self.deadline)
+        self.fallbacks.append("search of the outermost rows")
+        pairs = np.stack([rows[0], np.append(rows[1], -1)[small.permutation]], axis=1)
         pairs = pairs[pairs[:, 1] >= 0]
-        again = match_by_pairs(*clouds, pairs, name="joint search", rng=self.rng)
+        again = match_by_pairs(*clouds, pairs, name="outermost rows", rng=self.rng)
         return found if again is None else _better(found, again)
 
     def similar(self, number: int) -> IntArray | None:
@@ -425,14 +432,9 @@ class LargeSearch:
 
         return permitted
 
-    def remaining(self) -> float | None:
-        """Return the seconds left, at least a moment, so that what is quick is always done."""
-        left = None if self.deadline is None else self.deadline.remaining
-        return None if left is None else max(left, 1e-3)
-
     def expired(self) -> bool:
         """Whether time is up."""
-        return self.deadline is not None and self.deadline.passed
+        return is_late(self.deadline)
 
     def report(self, stage: str, step: int, total: int, objective: float) -> None:
         """Tell how far things are."""

@@ -16,6 +16,7 @@ import numpy as np
 from keyless.alignment.latents import Latents, anneal, kicked, paired_rotation, settle, signature_starts
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.metric import Metric
+from keyless.progress import check_time
 
 __all__ = ["VERIFIED", "LandmarkMap", "LandmarkSet", "confirmed", "find_map", "first_landmarks", "mutual_pairs"]
 
@@ -119,6 +120,7 @@ def mutual_pairs(left: Latents, right: Latents, rotation: FloatArray) -> IntArra
     Of k × k wrong pairs the best has a log-likelihood ratio of about 2 log k; 20·k times odds leave one in twenty.
     Precisions must be the same for all rows of a side.
     """
+    check_time()
     metric = Metric.between(left.info.precision[0], rotation.T @ right.info.precision[0] @ rotation)
     queries, points = metric.queries(left.means), metric.points(right.means @ rotation)
     ratios = queries @ points.T

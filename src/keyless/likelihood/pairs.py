@@ -21,6 +21,7 @@ from scipy.special import expit
 
 from keyless.model.factor_model import Information
 from keyless.pairs.posterior import pair_places, prior_log_odds, propagated
+from keyless.progress import check_time
 from keyless.transport import sinkhorn
 
 __all__ = [
@@ -106,6 +107,7 @@ def exact_log_ratio(
     """
     ratio = -(log_z(left)[rows] + log_z(right)[columns])
     for start in range(0, len(rows), chunk):
+        check_time()
         part = slice(start, start + chunk)
         ratio[part] += log_z(left[rows[part]] + right[columns[part]])
     return ratio
@@ -221,6 +223,7 @@ def couple_weighted(weights: sparse.csr_array, *, max_iter: int = 100, tolerance
     row_scale = 1.0 / np.sqrt(1.0 + kernel.max(axis=1).toarray().ravel())
     column_scale = 1.0 / np.sqrt(1.0 + kernel.max(axis=0).toarray().ravel())
     for _ in range(max_iter):
+        check_time()
         row_scale = np.sqrt(row_scale / (1.0 + kernel @ column_scale))
         step = np.sqrt(column_scale / (1.0 + transposed @ row_scale))
         moved = float(np.abs(np.log(step / column_scale)).max(initial=0.0))
@@ -286,6 +289,7 @@ def _one_sided(own: Information, other: Information) -> FloatArray:
     With A = (I + G_i + G)⁻¹ and the other row's shift h_j, what depends on both rows is (A h_i)·h_j + ½ h_jᵀ A h_j: one
     product of vectors that hold h_j and its squares.
     """
+    check_time()
     identity = np.eye(own.rank)
     average = other.precision.mean(axis=0)
     means = np.linalg.solve(other.precision + identity, other.shift[..., None])[..., 0]

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from keyless.maps.canonical import CanonicalModel, Coupled, CrossFit, cross_fit
 from keyless.maps.kernels import Kernel, kernels
+from keyless.progress import Deadline, check_time, is_late
 
 __all__ = ["Alternation", "Candidate"]
 
@@ -82,6 +83,7 @@ class Alternation:
         masses: weight that each left and each right row is to have; None: 1 for the smaller side, and as much in all
             for the larger.
         folds: how many folds left rows are dealt to.
+        deadline: after which no further step is taken by `climb` and `grow` than the first.
     """
 
     def __init__(
@@ -92,7 +94,9 @@ class Alternation:
         allowed: BoolArray | sparse.csr_array | None = None,
         masses: tuple[FloatArray, FloatArray] | None = None,
         folds: int = FOLDS,
+        deadline: Deadline | None = None,
     ) -> None:
+        self.deadline = deadline
         rows, columns = len(left), len(right)
         self.left, self.right = left, right
         # Dealt along the first factor, so that neither chance nor the order of rows decides.
@@ -154,6 +158,8 @@ class Alternation:
         for rank in ranks:
             fit = self.fit(rank)
             self.couple(_softened(fit.models))
+            if is_late(self.deadline):
+                break
         return Candidate(name, fit, self._choice())
 
     def grow(self, coupling: FloatArray, *, first: int, last: int, steps: int, settle: float = 0.2) -> Any:
@@ -177,6 +183,8 @@ class Alternation:
                 min(size, last, round(first + max(0, min(size, last) - first) * share)) for size in self.ranks
             )
             self.couple([_plain_model(cross[:left, :right] / weight)] * len(self.folds))
+            if is_late(self.deadline):
+                break
         return self.coupling()
 
     def coupling(self) -> Any:
@@ -222,6 +230,7 @@ class Alternation:
         columns = np.ones_like(self.masses[1])
         total = float(self.masses[0].sum())
         for scaling in range(_MOST_SCALINGS):
+            check_time()
             sums = sum(kernel.transposed_times(scale) for kernel, scale in zip(self.kernels, rows, strict=True))
             if scaling >= _LEAST_SCALINGS:
                 error = float(np.abs(sums * columns - self.masses[1]).sum())

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from keyless.model.factors import Factors
+from keyless.progress import check_time
 
 __all__ = ["SIGNATURE_KINDS", "SPACES", "annealed", "first_couplings", "signature_cost", "signatures"]
 
@@ -51,10 +52,12 @@ def signatures(points: FloatArray, rows: IntArray | None = None) -> dict[str, Fl
     rows = np.arange(len(points)) if rows is None else rows
     count = len(points)
     lengths = np.sqrt(np.maximum((points**2).sum(axis=1), 1e-12))
+    check_time()
     inner = points[rows] @ points.T
     distances = _distances(points[rows], points)
     distances[np.arange(len(rows)), rows] = 0.0
     cosine = _quantiles(np.sort(inner / (lengths[rows][:, None] * lengths), axis=1))
+    check_time()
     order = np.argsort(distances, axis=1, kind="stable")
     ordered = np.take_along_axis(distances, order, axis=1)
     # As many numbers whatever the count of rows, so that tables of different sizes can be compared.
@@ -93,6 +96,7 @@ def signature_cost(
     first, second = signatures(left, rows[0]), signatures(right, rows[1])
     total = np.zeros((len(first["inner"]), len(second["inner"])), dtype=np.float32)
     for kind in kinds:
+        check_time()
         total += _standard(_distances(first[kind], second[kind]))
     return total
 
@@ -175,6 +179,7 @@ def _coupled(kernel: FloatArray, allowed: BoolArray | None, *, scalings: int) ->
 
     A few scalings in single precision, without checks: couplings on the way need be neither exact nor safe.
     """
+    check_time()
     if allowed is not None:
         np.copyto(kernel, _FORBIDDEN, where=~allowed)
     kernel -= kernel.max(axis=1, keepdims=True)

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from keyless.progress import check_time, in_time
+
 __all__ = [
     "ColumnStatistics",
     "FactorModel",
@@ -86,13 +88,6 @@ class FactorModel:
         full = _with_offset(rotation)
         return replace(self, loadings=self.loadings @ rotation, spread=full.T @ self.spread @ full)
 
-    def moved(self, transform: FloatArray, shift: FloatArray) -> FactorModel:
-        """Return the model in terms of other latents: those it has now are `transform @ other + shift`."""
-        full = _with_offset(transform)
-        full[:-1, -1] = shift
-        weights = np.concatenate([self.loadings, self.offsets[:, None]], axis=1) @ full
-        return replace(self, loadings=weights[:, :-1], offsets=weights[:, -1], spread=full.T @ self.spread @ full)
-
     def signed(self, signs: FloatArray) -> FactorModel:
         """Return the model of the columns times `signs` (each 1 or −1)."""
         return replace(self, loadings=self.loadings * signs[:, None], offsets=self.offsets * signs)
@@ -135,16 +130,6 @@ class Information:
         present = rows >= 0
         taken = self[np.maximum(rows, 0)]
         return Information(taken.precision * present[:, None, None], taken.shift * present[:, None])
-
-    def blurred(self, variance: float) -> Information:
-        """Return the information about latents that were seen with Gaussian noise of this variance added."""
-        if not variance:
-            return self
-        damped = np.linalg.inv(np.eye(self.rank) + variance * self.precision)
-        precision = self.precision @ damped
-        return Information(
-            0.5 * (precision + np.swapaxes(precision, -1, -2)), np.einsum("nab,nb->na", damped, self.shift)
-        )
 
     def rotated(self, rotation: FloatArray) -> Information:
         """Return the information about `latent @ rotation`, with an orthogonal rotation."""
@@ -251,6 +236,7 @@ def em_step(
     """
     means, covariance, log_z = posterior(information(model, values, mask))
     first, second = moments(means, covariance)
+    check_time()
     statistics = column_statistics(values, mask, first, second)
     bound = evidence(model, float(log_z.sum()), statistics)
     return advanced(model, statistics, second[:, :-1, :-1].mean(axis=0), noise_prior_rows=noise_prior_rows), bound
@@ -328,6 +314,7 @@ def fit_steps(
     for iteration in range(max_iter):
         if iteration and expired is not None and expired():
             break
+        check_time()
         updated, bound = step(model)
         # The first evidence belongs to whatever was given; only later ones can be compared.
         bound = bound if iteration else -np.inf
@@ -351,7 +338,7 @@ def initial_model(values: FloatArray, mask: BoolArray, rank: int, *, noise: floa
         noise: noise variance to start from; low starts keep weak factors alive.
     """
     share = max(float(mask.mean()), 1e-6)
-    _, singular, right = np.linalg.svd(values / np.sqrt(len(values)), full_matrices=False)
+    _, singular, right = in_time(lambda: np.linalg.svd(values / np.sqrt(len(values)), full_matrices=False))
     rank = min(rank, len(singular))
     return model_from_directions((right[:rank] * singular[:rank, None]).T / share, noise=noise)
 
@@ -443,6 +430,7 @@ def _fit_common(
     """EM with one noise and one shrinkage for all; `schedule` gives each step's noise, None where it is estimated."""
     noise = float(model.noise.mean())
     for held in schedule:
+        check_time()
         model = _made_common(model, noise if held is None else held)
         means, covariance, _ = posterior(information(model, values, mask))
         first, second = moments(means, covariance)

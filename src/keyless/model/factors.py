@@ -15,6 +15,7 @@ import numpy as np
 
 from keyless.arrays import as_matrix, check_count
 from keyless.errors import InputError
+from keyless.progress import in_time
 
 __all__ = ["Factors", "principal_factors", "standardise", "whitened"]
 
@@ -107,7 +108,7 @@ def principal_factors(
         return Factors(np.zeros((n_rows, 1)), np.ones(1))
     if len(leading):
         return _with_leading(scores, table, leading, max_rank=max_rank, tolerance=tolerance, largest=largest_score)
-    left, strengths, _ = np.linalg.svd(table, full_matrices=False)
+    left, strengths, _ = in_time(lambda: np.linalg.svd(table, full_matrices=False))
     present = int(np.sum(strengths > tolerance * strengths[0]))
     rank = max(1, min(max_rank, n_rows // 4, present))
     signal = min(rank, _signal_rank(strengths, table.shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,8 +44,11 @@ class Constraints:
             for (first, second), rows in pairs.items():
                 self._check(name, rows, (self.sizes[first], self.sizes[second]))
                 once = rows.T[: 1 if self.shares else 2].tolist() if name == "known_pairs" else []
-                if any(len(set(column)) < len(column) for column in once):
-                    raise InputError("known_pairs: must name each row at most once; some row has two partners.")
+                twice = next((row for column in once for row, times in Counter(column).items() if times > 1), None)
+                if twice is not None:
+                    raise InputError(
+                        f"known_pairs: must name each row at most once; row {twice}, counted from 0, has two partners."
+                    )
         for pair, rows in self.known.items():
             both = set(map(tuple, rows.tolist())) & set(map(tuple, self.forbidden.get(pair, np.empty((0, 2))).tolist()))
             if both:
@@ -114,4 +118,7 @@ class Constraints:
         if rows.ndim != 2 or rows.shape[1] != 2:
             raise InputError(f"{name}: must be pairs (reference row, table row); found shape {rows.shape}.")
         if rows.size and (rows.min() < 0 or np.any(rows.max(axis=0) >= sizes)):
-            raise InputError(f"{name}: must name rows that exist, below {sizes[0]} and {sizes[1]}.")
+            raise InputError(
+                f"{name}: must name rows that exist, with numbers from 0 to below {sizes[0]} and {sizes[1]}; "
+                f"found numbers from {rows.min()} to {rows.max()}."
+            )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import batches
+from keyless.progress import check_time
 
 __all__ = ["Nearest", "nearest"]
 
@@ -76,6 +77,7 @@ def nearest(
         >>> nearest(np.array([[0.0], [1.0], [5.0]]), np.array([[0.9]]), 2).points
         array([[1, 0]])
     """
+    check_time()
     points, queries = (np.ascontiguousarray(side, dtype=np.float32) for side in (points, queries))
     pairs = len(points) * len(queries)
     if _faiss() is None or pairs <= _ALL_PAIRS or len(points) < 10_000:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from keyless.progress import check_time
+
 __all__ = [
     "FIRST_SHARE",
     "GAMMA_IN_GROUPS",
@@ -159,6 +161,7 @@ def scaled(
     rows = 1.0 / np.sqrt(1.0 + odds * lift)
     columns = 1.0 / np.sqrt(1.0 + odds * _scaled_column_maxima(kernel, lift))
     for _ in range(max_iter):
+        check_time()
         # The square roots damp the scalings, which otherwise converge slowly.
         rows = np.sqrt(rows / (1.0 + odds * lift * (kernel @ columns.astype(np.float32))))
         fresh = np.sqrt(columns / (1.0 + odds * (transposed @ (lift * rows).astype(np.float32))))
@@ -273,6 +276,7 @@ def propagated(
     rows, columns = lines
     from_columns = np.zeros(len(weight))
     for step in range(max_iter):
+        check_time()
         total, others = _log_sums(rows, weight + from_columns, sizes[0], alone=alone[0])
         from_rows = -(1 - gamma) * total - gamma * others
         total, others = _log_sums(columns, weight + from_rows, sizes[1], alone=alone[1])

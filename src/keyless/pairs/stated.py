@@ -48,7 +48,6 @@ def stated(
     *,
     limits: Limits,
     belief: float = 1.0,
-    answer: FloatArray | None = None,
 ) -> Stated:
     """Return the distribution of each row, the doubt whether there is a map at all included.
 
@@ -57,8 +56,6 @@ def stated(
         coupling: probabilities of pairs, given that the map is right; dense or sparse.
         limits: which pairs may be matched.
         belief: how likely the map is right. If it is wrong, any row of the table may be the partner of any other.
-        answer: calibrated probability of each row's answer (its match, or no partner); the other answers of the row
-            share the rest as they did before. None: as the coupling says.
     """
     matched = permutation >= 0
     rows = np.flatnonzero(matched)
@@ -68,12 +65,6 @@ def stated(
     own = np.zeros(len(permutation))
     own[rows] = np.asarray(pairs[rows, permutation[rows]]).ravel()
     alone = np.clip(1.0 - np.asarray(pairs.sum(axis=1)).ravel(), 0.0, 1.0)
-    if answer is not None:
-        said = np.where(matched, own, alone)
-        rest = np.divide(1.0 - answer, 1.0 - said, out=np.zeros(len(said)), where=said < 1.0)
-        pairs = _rows_times(pairs, rest)
-        alone = np.where(matched, alone * rest, answer)
-        pairs = _with_own(pairs, rows, permutation[rows], answer[rows])
     told = np.zeros(len(permutation), dtype=bool)
     told[limits.known[:, 0]] = True
     if belief < 1.0:
@@ -120,29 +111,6 @@ def with_known_pairs(permutation: IntArray, coupling: Any, limits: Limits) -> tu
     rest.eliminate_zeros()
     known = sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=limits.shape)
     return found, sparse.csr_array(rest + known)
-
-
-def _rows_times(pairs: Any, factor: FloatArray) -> Any:
-    if isinstance(pairs, sparse.csr_array):
-        found = pairs.copy()
-        found.data = pairs.data * factor[pair_places(pairs)[0]]
-        return found
-    return pairs * factor[:, None]
-
-
-def _with_own(pairs: Any, rows: IntArray, columns: IntArray, values: FloatArray) -> Any:
-    """Return the pairs with the probabilities of the matches replaced."""
-    if not isinstance(pairs, sparse.csr_array):
-        pairs[rows, columns] = values
-        return pairs
-    index, others = pair_places(pairs)
-    partner = np.full(pairs.shape[0], -1, dtype=np.int64)
-    partner[rows] = columns
-    fresh = np.zeros(pairs.shape[0])
-    fresh[rows] = values
-    own = partner[index] == others
-    pairs.data[own] = fresh[index[own]]
-    return pairs
 
 
 def _mixed(pairs: Any, belief: float, guess: FloatArray, limits: Limits) -> Any:

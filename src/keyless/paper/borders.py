@@ -184,8 +184,8 @@ class _Prediction:
         size = see.shape[1]
         if len(wanted) <= size:
             raise InputError(
-                f"image: must have more than {size} pixels observed along the middle of its patches, to learn what "
-                f"continues across a border; found {len(wanted)}."
+                f"image: must have more than {size} observed pixels along the middle lines of its patches, from "
+                f"which it is learnt what continues across a border; found {len(wanted)}."
             )
         spread = max(float(wanted.std()), 1e-6)
         floor = _FLOOR * max(float(np.ptp(wanted)), 1e-6)

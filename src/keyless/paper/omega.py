@@ -44,7 +44,7 @@ def search_omega(
     """
     rule = step_rule_named(solver.step_rule)
     if not isinstance(rule, (Printed, Released)):
-        raise InputError(f"step_rule: must have an omega ('printed' or 'released') to search; found {rule!r}.")
+        raise InputError(f"step_rule: must be 'printed' or 'released', which have an omega to choose; found {rule!r}.")
     if not omegas or sorted(omegas) != list(omegas):
         raise InputError(f"omegas: must be at least one value, in rising order; found {omegas!r}.")
     estimate = starting_estimate(problem, start, random_state)

@@ -93,7 +93,7 @@ class PatchArranger(Solver[PatchArrangerState]):
         if not isinstance(problem, PatchProblem):
             raise InputError("problem: must be patches of an image; tables have no borders.")
         if start is not None:
-            raise InputError("start: must be left out; this method grows its own.")
+            raise InputError("start: must be left out; this method makes its own start.")
         height, width = problem.patch_shape
         rows, columns = problem.shape[0] // height, problem.shape[1] // width
 

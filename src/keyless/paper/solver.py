@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from keyless.arrays import Array, array_like, as_matrix, check_count, check_positive, namespace, random_generator
@@ -84,8 +84,15 @@ class Solution:
     permutations: tuple[Array, ...]
     couplings: tuple[Array, ...]
     objective: float
-    history: tuple[Record, ...] = field(repr=False)
+    history: tuple[Record, ...]
     status: Status
+
+    def __repr__(self) -> str:
+        rows, columns = self.estimate.shape
+        return (
+            f"Solution: {self.status.reason} after {len(self.history)} steps; objective {self.objective:.4g}, estimate "
+            f"{rows} × {columns}, {len(self.permutations)} permutations"
+        )
 
 
 StateT = TypeVar("StateT", bound=State)

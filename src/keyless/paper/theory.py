@@ -112,8 +112,9 @@ def rank_bound(rank: int, permutations: Sequence[Array], *, block_ranks: Sequenc
     fits = all(block_rank <= min(total, width) for block_rank, width in zip(ranks, widths, strict=True))
     if not fits or total > min(length, sum(ranks)):
         raise InputError(
-            "block_ranks: must each be at most rank and the table's columns, and add up to rank or more, rank at most "
-            f"the rows; found {ranks} for rank {total}, {length} rows and {widths} columns."
+            "block_ranks: each must be at most the rank and at most the columns of its table, together they must be at "
+            "least the rank, and the rank must be at most the number of rows; "
+            f"found {ranks} for rank {total}, {length} rows and {widths} columns."
         )
     return min(length, sum(widths), sum(ranks), total + sum(order.size - len(cycles(order)) for order in orders))
 

@@ -72,7 +72,7 @@ class UnlabeledSensing(Solver[UnlabeledSensingState]):
         if not isinstance(problem, Problem):
             raise InputError("problem: must be tables side by side; patches cannot be written as a regression.")
         if start is not None:
-            raise InputError("start: must be left out; this method takes the rows as they stand.")
+            raise InputError("start: must be left out; this method starts from the rows in their given order.")
         problem.require_square()
         return UnlabeledSensingState(self._completed(problem.reference))
 

@@ -7,12 +7,38 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
+from typing import TypeVar
 
-__all__ = ["Callback", "Deadline", "answering_signals", "is_late", "stopped_by_interrupt"]
+__all__ = [
+    "Callback",
+    "Deadline",
+    "answering_signals",
+    "check_time",
+    "cut_short",
+    "in_time",
+    "is_late",
+    "stopped_by_interrupt",
+    "time_left",
+]
 
 Callback = Callable[[str, int, int, float], object]
 """Called with stage, step, total (0 where it is not known beforehand) and objective."""
+
+Result = TypeVar("Result")
+
+_LOOK = 0.02
+"""Seconds between two looks at the time while a long step runs."""
+
+_GRACE, _GRACE_SHARE = 0.6, 0.06
+"""Seconds, and share of the time limit, in which what was begun before a deadline may be finished after it.
+
+That is three fifths of what a result may be late by, a second and a tenth of the limit; the rest is for the step of
+work that is under way when the grace ends, and for putting the result together."""
+
+_BUSY = 4.0
+"""Times the grace that it lasts by the clock at the most, on a machine that others keep so busy."""
 
 
 class Deadline:
@@ -35,12 +61,29 @@ class Deadline:
 
     def __init__(self, seconds: float | None = None) -> None:
         self._moment = None if seconds is None else time.monotonic() + seconds
+        self._grace = _GRACE + _GRACE_SHARE * (seconds or 0.0)
+        self._worked: float | None = None
         self.asked = False
 
     @property
     def passed(self) -> bool:
         """Whether it is time to stop."""
-        return self.asked or (self._moment is not None and time.monotonic() >= self._moment)
+        found = self.asked or (self._moment is not None and time.monotonic() >= self._moment)
+        if found and self._worked is None:
+            self._worked = time.process_time()
+        return found
+
+    @property
+    def over(self) -> bool:
+        """Whether it is time to give up even what was begun before; never where only `stop` was called.
+
+        That is some time after the deadline, by the clock and by the processor time of this process: a machine that
+        others keep busy does not turn results that are almost there into none.
+        """
+        if self._moment is None or not self.passed or self._worked is None:
+            return False
+        late, worked = time.monotonic() - self._moment, time.process_time() - self._worked
+        return late >= self._grace and (worked >= self._grace or late >= _BUSY * self._grace)
 
     @property
     def remaining(self) -> float | None:
@@ -58,9 +101,96 @@ class Deadline:
         self.asked = True
 
 
+def time_left(deadline: Deadline | None) -> float | None:
+    """Return the seconds until a deadline, at least a moment, so that what is quick is always done; None: no limit."""
+    left = None if deadline is None else deadline.remaining
+    return None if left is None else max(left, 1e-3)
+
+
 def is_late(deadline: Deadline | None) -> bool:
     """Tell whether there is a deadline and it has passed."""
     return deadline is not None and deadline.passed
+
+
+class _TimeUpError(Exception):
+    """Work is cut short."""
+
+
+_CUT: ContextVar[tuple[Callable[[], bool], ...]] = ContextVar("cut", default=())
+"""For each block of `cut_short` that is entered, what tells whether it is to be left."""
+
+
+class cut_short:  # noqa: N801 - it reads like a function, and mypy must know that it may swallow an error
+    """Leave the block when a deadline passes, at the next `check_time` inside; what it would have set stays as it was.
+
+    Args:
+        deadline: when the block is left; None: only with a block around it.
+        grace: whether the block is left only when the deadline is over, see `Deadline.over`.
+
+    Example:
+        >>> best = "the first guess"
+        >>> with cut_short(Deadline(0)):
+        ...     check_time()
+        ...     best = "a better guess"
+        >>> best
+        'the first guess'
+    """
+
+    def __init__(self, deadline: Deadline | None, *, grace: bool = False) -> None:
+        self._asked: tuple[Callable[[], bool], ...] = ()
+        # Without a time limit nothing is ever over.
+        if deadline is not None and not (grace and deadline.remaining is None):
+            self._asked = (lambda: deadline.over if grace else deadline.passed,)
+
+    def __enter__(self) -> None:
+        self._before = _CUT.set((*_CUT.get(), *self._asked))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        _CUT.reset(self._before)
+        return bool(self._asked) and isinstance(error, _TimeUpError)
+
+
+def check_time() -> None:
+    """Leave the innermost block of `cut_short` if its deadline, or that of one around it, has passed.
+
+    Called in each step of long work. The blocks around are left at the next call in each of them.
+    """
+    if any(asked() for asked in _CUT.get()):
+        raise _TimeUpError
+
+
+def in_time(work: Callable[[], Result]) -> Result:
+    """Return what one long step gives that cannot look at the time itself, such as one call of a compiled library.
+
+    Inside a block of `cut_short` the step runs in a thread of its own. Where the block is to be left before the step is
+    done, it is left, and the thread ends by itself; what it gives then is lost.
+
+    Args:
+        work: the step; it must let other threads run.
+
+    Example:
+        >>> in_time(lambda: 3 + 4)
+        7
+    """
+    if not _CUT.get():
+        return work()
+    given: list[Result] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            given.append(work())
+        except BaseException as error:  # raised again below
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(_LOOK)
+        check_time()
+    if raised:
+        raise raised[0]
+    return given[0]
 
 
 @contextmanager

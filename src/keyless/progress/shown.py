@@ -20,6 +20,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from keyless.errors import InputError
+from keyless.progress.words import SCORED, UNSCORED, in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +36,9 @@ _QUIET = 30.0
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _TRACE = 24
+
+_BAR = 10
+"""Characters of a bar: with the words of a stage and its times, a line has 80."""
 
 
 @dataclass
@@ -138,7 +142,7 @@ class Stages:
 
 @contextlib.contextmanager
 def terminal_view(console: Console | None = None, *, lines: Callable[[str], object] | None = None) -> Iterator[Stages]:
-    """Show stages, bars, objective and time in a terminal while the block runs.
+    """Show stages, bars, score and time in a terminal while the block runs.
 
     Args:
         console: where to draw; standard error unless given.
@@ -169,7 +173,10 @@ def _in_lines(stages: Stages, lines: Callable[[str], object]) -> Callable[[Stage
         if stage.name != last or stages.heard - told > _QUIET:
             last, told = stage.name, stages.heard
             known = f" of {stage.total}" if stage.total else ""
-            lines(f"{stage.name}: step {stage.step}{known}, objective {_value(stage.objective)}")
+            score = (
+                f", best so far {_value(stage)} nats a row" if stage.name in SCORED else f", objective {_value(stage)}"
+            )
+            lines(f"{in_words(stage.name).lower()}, step {stage.step}{known}{'' if stage.name in UNSCORED else score}")
 
     return tell
 
@@ -183,7 +190,7 @@ def _terminal_table(stages: Stages) -> Table:
     grid = Grid.grid(padding=(0, 1))
     for column in range(7):
         grid.add_column(no_wrap=True, justify="right" if column in (3, 4, 5) else "left")
-    grid.add_row("", *(Text(name, style="dim") for name in ("stage", "", "step", "objective", "time", "")))
+    grid.add_row("", *(Text(name, style="dim") for name in ("stage", "", "step", "score", "time", "")))
     # Copied: the work goes on while this draws.
     listed = list(stages.listed)
     for stage in listed:
@@ -191,15 +198,15 @@ def _terminal_table(stages: Stages) -> Table:
         bar: ProgressBar | str = ""
         if stage.total or current:
             known = stage.total or None
-            bar = ProgressBar(total=known, completed=min(stage.step, known or 0), width=20, pulse=known is None)
+            bar = ProgressBar(total=known, completed=min(stage.step, known or 0), width=_BAR, pulse=known is None)
         # Where nobody knows how long it takes, how the objective goes tells something.
         outlook = _left(stage) or (sparkline(stage.trace) if stage.trace else "")
         grid.add_row(
             Spinner("dots") if current else Text("✓", style="green"),
-            Text(stage.name, style="bold" if current else "dim"),
+            Text(in_words(stage.name), style="bold" if current else "dim"),
             bar,
             Text(_steps(stage), style="dim"),
-            Text(_value(stage.objective)),
+            Text(_value(stage)),
             Text(_clock(stage.seconds), style="dim"),
             Text(outlook if current else "", style="cyan"),
         )
@@ -247,7 +254,7 @@ def _in_notebook() -> bool:
 
 @contextlib.contextmanager
 def notebook_view() -> Iterator[Stages]:
-    """Show stages, bars, objective and time in the output of a notebook's cell while the block runs."""
+    """Show stages, bars, score and time in the output of a notebook's cell while the block runs."""
     try:
         # By name: its types are not known everywhere.
         shown: Any = importlib.import_module("IPython.display")
@@ -275,19 +282,19 @@ def notebook_view() -> Iterator[Stages]:
 def _html(stages: Stages, *, done: bool) -> str:
     lines = []
     for stage in stages.listed:
-        current = stage is stages.listed[-1] and not done
+        current, words = stage is stages.listed[-1] and not done, escape(in_words(stage.name))
         bar = ""
         if stage.total or current:
             known = f' max="{stage.total}" value="{min(stage.step, stage.total)}"' if stage.total else ""
-            bar = f'<progress aria-label="{escape(stage.name)}"{known}></progress>'
-        cells = (_steps(stage), _value(stage.objective), _clock(stage.seconds), _left(stage) if current else "")
-        name = f"<strong>{escape(stage.name)}</strong>" if current else f"✓ {escape(stage.name)}"
+            bar = f'<progress aria-label="{words}"{known}></progress>'
+        cells = (_steps(stage), _value(stage), _clock(stage.seconds), _left(stage) if current else "")
+        name = f"<strong>{words}</strong>" if current else f"✓ {words}"
         lines.append(
             f'<tr><td style="text-align:left">{name}</td><td>{bar}</td>'
             + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
             + "</tr>"
         )
-    head = "".join(f"<th>{name}</th>" for name in ("stage", "", "step", "objective", "time", "left"))
+    head = "".join(f"<th>{name}</th>" for name in ("stage", "", "step", "score", "time", "left"))
     told = f"Done in {_clock(stages.seconds)}." if done else f"Running for {_clock(stages.seconds)}."
     return f"<div><p>{told}</p><table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
 
@@ -296,8 +303,8 @@ def _steps(stage: Stage) -> str:
     return f"{stage.step:,}/{stage.total:,}" if stage.total else f"{stage.step:,}" if stage.step else ""
 
 
-def _value(objective: float) -> str:
-    return f"{objective:,.3f}" if math.isfinite(objective) else "–"
+def _value(stage: Stage) -> str:
+    return f"{stage.objective:,.2f}" if math.isfinite(stage.objective) and stage.name not in UNSCORED else "–"
 
 
 def _left(stage: Stage) -> str:

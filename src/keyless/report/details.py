@@ -14,7 +14,7 @@ import numpy as np
 from keyless.answers.candidates import ranked
 from keyless.answers.distributions import distribution, link_of_rows
 from keyless.answers.explaining import Pieces, Records, pieces, records
-from keyless.answers.showing import shown, shown_error
+from keyless.answers.showing import shown, shown_guess
 from keyless.errors import InputError
 from keyless.links import Links
 from keyless.report.markup import one_line, packed, steps
@@ -165,10 +165,6 @@ class TableRecords:
         self.used = [place for _, place in own]
         used = set(self.used)
         self.nats = found.contributions[:, [at for at, _ in own]]
-        # Errors are written as the text of the table has its numbers.
-        self.commas = {
-            use.name for use in table.uses if table.form == "cells" and use.coding and use.coding.decimal == ","
-        }
         self.spare = [k for k in range(len(self.names)) if k not in used][:MOST_COLUMNS]
 
     def record(self, pair: int) -> dict[str, Any]:
@@ -188,12 +184,10 @@ class TableRecords:
 
     def guess(self, column: str, pair: int) -> str:
         """Return what is predicted for a column, with its standard error."""
-        guess = one_line(shown(self.told.predicted[column][pair], LONGEST_ENTRY))
         error = self.told.errors[column][pair] if column in self.told.errors else np.nan
-        if not np.isfinite(error):
-            return guess
-        written = shown_error(error).replace(".", ",") if column in self.commas else shown_error(error)
-        return f"{guess} ±\u00a0{written}"
+        guess = self.told.predicted[column][pair]
+        text = shown_guess(guess, error, comma=column in self.told.commas, longest=LONGEST_ENTRY)
+        return one_line(text).replace(" ± ", " ±\u00a0")
 
 
 def _nats(value: float) -> float | None:

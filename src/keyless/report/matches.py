@@ -77,7 +77,7 @@ class Line:
         table: the table's name.
         match: its row; None for no partner.
         probability: how likely that is right.
-        other: the second best; None where it is no row.
+        other: the best other candidate; None where it is no row.
         likely: how likely that is; empty where there is none.
     """
 

@@ -222,7 +222,7 @@
     const has = data.other[k] >= 0;
     const likely = data.likely[k];
     const second = has ? isolated(other(k)) : likely ? "no partner" : "none";
-    made.append(cell("td", has ? "" : "none", second, "second best"));
+    made.append(cell("td", has ? "" : "none", second, "best other"));
     made.append(cell("td", "n", has || likely ? stated(likely) : "", "its probability"));
     return made;
   };

@@ -119,7 +119,7 @@ def evidence(writer: Writer) -> Values:
             label(name),
             _VERDICTS[state(one)],
             _CHANCE[state(one)] if one.null_scores else "not measured",
-            f"{100 * min(one.sharpness, 1):.0f} of 100",
+            f"{100 * min(one.sharpness, 1):.0f}%",
         ]
         for name, one in judged.items()
     ]

@@ -148,7 +148,7 @@ def meaning(links: Links) -> str:
         case "repeats":
             return (
                 f"The way in which the tables fit together is believed. But {links.repeated} seems to hold several "
-                "rows of one entity, and every row was matched once at the most. So many rows are left without partner "
+                "rows of one entity, and each row was matched at most once. So many rows are left without partner "
                 "although they have one."
             )
         case "map":
@@ -246,8 +246,8 @@ def next_steps(links: Links, counts: Counts, *, command: str | None) -> list[Ste
         option = f"keyless.link(tables, repeats={name!r})" if command is None else f"{command} --repeats {quote(name)}"
         return [
             Step(
-                f"{name} seems to hold several rows of one entity. Every row was matched once at the most, so that "
-                "most repeated rows have no partner here. Match each of its rows for itself:",
+                f"{name} seems to hold several rows of one entity. Each row was matched at most once, so that "
+                "most repeated rows have no partner here. To give each of its rows a partner of its own:",
                 option,
             )
         ]
@@ -278,7 +278,7 @@ def next_steps(links: Links, counts: Counts, *, command: str | None) -> list[Ste
         steps.append(
             Step(
                 f"Check the {counts.check:,} rows below 90% by hand. They come first in the table of matches, with "
-                "the second best beside them."
+                "the best other candidate beside them."
             )
         )
     if now == "rows":

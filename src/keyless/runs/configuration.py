@@ -103,4 +103,4 @@ def check_unchanged(path: Path, known: Fingerprint) -> None:
     if (status.st_dev, status.st_ino, status.st_ctime_ns) == tuple(known.place):
         return
     if not fingerprint(path).same_content(known):
-        raise InputError(f"{path}: must not change while it is read; it did. Run the command again when it is whole.")
+        raise InputError(f"{path}: must not change while it is read; it was changed. Run the command again later.")

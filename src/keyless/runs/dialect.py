@@ -70,7 +70,7 @@ def check_format(out_format: OutFormat, tables: Sequence[Table] = ()) -> None:
     if rows > MOST_ROWS or columns > MOST_COLUMNS:
         raise InputError(
             f"--out-format: xlsx holds at most {MOST_ROWS:,} rows and {MOST_COLUMNS:,} columns; the results would have "
-            f"{rows:,} and {columns:,}. Say csv."
+            f"{rows:,} and {columns:,}. Use --out-format csv."
         )
 
 

@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,6 +20,7 @@ from keyless.errors import InputError
 from keyless.places import beside, remove, replacing
 
 __all__ = [
+    "ANSWERS",
     "FORMAT",
     "RECORD",
     "VERSION",
@@ -34,6 +36,9 @@ FORMAT, VERSION = "keyless run", 1
 RECORD = "run.json"
 """The file that says what a run is and which files belong to it."""
 
+ANSWERS = "pairs.csv"
+"""Answers of a review, which the page of `keyless ui` adds to a run."""
+
 _WRITTEN = re.compile(
     r"run\.json|config\.toml|links\.keyless|report\.html|(matches|joined)\.(csv|tsv|parquet|xlsx)"
     r"|completed|completed/[^/]+\.(csv|tsv|parquet|xlsx)"
@@ -45,14 +50,15 @@ _LONGEST_RECORD = 2**26
 """Bytes of a `run.json`: the verdicts and choices of a thousand tables of a thousand columns."""
 
 
-def replace_folder(target: Path, fill: Callable[[Path], object]) -> None:
+def replace_folder(target: Path, fill: Callable[[Path], object], *, answers: bool = False) -> None:
     """Make `target` the folder that `fill` writes, in one step, or leave everything as it was.
 
     Args:
         target: where the folder goes; see `check_replaceable` for what may stand there.
         fill: called with an empty folder to write to.
+        answers: keep the answers of a review that stand there.
     """
-    check_replaceable(target)
+    check_replaceable(target, answers=answers)
     # Resolved, so that the link of a linked folder stays and the folder behind it is replaced.
     target = target.resolve()
     _remove_leftovers(target)
@@ -60,6 +66,8 @@ def replace_folder(target: Path, fill: Callable[[Path], object]) -> None:
     try:
         fresh.mkdir()
         fill(fresh)
+        if answers and (target / ANSWERS).is_file():
+            shutil.copyfile(target / ANSWERS, fresh / ANSWERS)
         # mkdir obeys the caller's umask, as every other folder of theirs does.
         _to_disk(fresh)
         _put(fresh, target)
@@ -69,11 +77,12 @@ def replace_folder(target: Path, fill: Callable[[Path], object]) -> None:
     _sync_folder(target.parent)
 
 
-def check_replaceable(target: Path) -> None:
+def check_replaceable(target: Path, *, answers: bool = False) -> None:
     """Raise unless `target` is free, an empty folder, or a run with nothing else in it.
 
     Args:
         target: where a run is to be written.
+        answers: whether the run may have answers of a review, which are kept.
     """
     recover(target)
     if not target.exists() and not target.is_symlink():
@@ -91,7 +100,13 @@ def check_replaceable(target: Path) -> None:
             "Nothing was changed. Choose another --out, or move the files away."
         )
     listed = {name for name in read_record(target)["files"] if isinstance(name, str) and _WRITTEN.fullmatch(name)}
-    strange = found - listed
+    kept = {ANSWERS} if answers and not (target / ANSWERS).is_symlink() else set()
+    strange = found - listed - kept
+    if strange == {ANSWERS}:
+        raise InputError(
+            f"{target}: must have no answers of a review to be replaced; they are in its {ANSWERS}. "
+            "Nothing was changed. Choose another --out, or move that file away."
+        )
     if strange:
         raise InputError(
             f"{target}: must hold nothing but an earlier run; keyless did not write {_some(strange)}. "

@@ -74,6 +74,7 @@ def write_run(
     out_format: OutFormat = "same",
     raw_cells: bool = False,
     joining: Mapping[str, Any] | None = None,
+    answers: bool = False,
 ) -> None:
     """Write a result as a folder, in one step: it is the new run afterwards, or what it was before.
 
@@ -95,6 +96,7 @@ def write_run(
         out_format: another format of all tables: plain CSV or TSV, .xlsx, or Parquet.
         raw_cells: write text as it is, also where a spreadsheet would run it as a formula; otherwise it gets a `'`.
         joining: options of `Links.joined` for the joined table.
+        answers: whether the earlier run may have answers of a review; they are kept.
     """
     in_parquet = out_format == "parquet" or (out_format == "same" and is_for_parquet(links))
 
@@ -145,7 +147,7 @@ def write_run(
         endings = {name: ".parquet" if in_parquet else ending(dialect) for name, dialect in dialects.items()}
         return {name: f"completed/{safe[name]}{endings[name]}" for name in dialects}
 
-    replace_folder(Path(folder), fill)
+    replace_folder(Path(folder), fill, answers=answers)
 
 
 def _joined(links: Links, options: Mapping[str, Any]) -> pd.DataFrame:

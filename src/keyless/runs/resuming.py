@@ -76,11 +76,12 @@ def open_unfinished(
         inputs: what identifies the input files; likewise.
         resume: continue a killed run, where there is one.
     """
-    check_replaceable(out)
     folder = out.resolve().with_name(f"{out.resolve().name}.unfinished")
     state = {"keyless": keyless.__version__, "options": dict(options), "inputs": [asdict(known) for known in inputs]}
     state = json.loads(json.dumps(state))
     _check_ours(folder)
+    # The same run goes on: the answers of a review of its best so far are about the same rows.
+    check_replaceable(out, answers=resume and _read_state(folder) is not None)
     folder.mkdir(exist_ok=True)
     taken = f"{out}: another run is working on this folder now. Wait for it, or choose another --out."
     with locked(folder / _LOCK, mode=0o666, taken=taken):
@@ -117,13 +118,13 @@ def _check_ours(folder: Path) -> None:
     linked = next((path for path in found if path.is_symlink()), None)
     if linked is not None:
         raise InputError(
-            f"{linked.name}: must not be a link, in {folder.parent} where a run keeps what it works on. "
+            f"{linked.name}: must not be a link; in {folder.parent} a run keeps its unfinished stages. "
             "Remove the link, or choose another --out."
         )
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
     if not all(name in _OURS or name.startswith(f".{RESULT}.keyless-new-") for name in names):
         raise InputError(
-            f"{folder.name}: must be free for what a run keeps while it works; found something else. "
+            f"{folder.name}: must be free for the unfinished stages of a run; found files that keyless did not write. "
             "Move it away, or choose another --out."
         )
 

@@ -90,7 +90,7 @@ def read_archive(
             members = _checked(archive, path, max_memory)
             header = json.loads(archive.read(members["links.json"]))
             if not isinstance(header, dict) or header.get("format") != FORMAT:
-                raise InputError(f"{path}: must be a saved keyless result; its header says otherwise.")
+                raise InputError(f"{path}: must be a saved keyless result; it has the header of another kind of file.")
             if header.get("version") != VERSION:
                 raise InputError(
                     f"{path}: must be of format version {VERSION}; found {header.get('version')!r}. "
@@ -117,7 +117,7 @@ def read_archive(
         raise
     except Exception as error:
         # Python's readers of zip files, JSON and arrays raise a dozen kinds of errors for damage and malice.
-        raise InputError(f"{path}: must be a saved keyless result; it is damaged or something else.") from error
+        raise InputError(f"{path}: must be a saved keyless result; it is damaged or of another kind.") from error
     return document, arrays, files
 
 

@@ -61,7 +61,7 @@ def not_a_number(column: Column, fits: BoolArray, style: NumberStyle) -> InputEr
     if column.is_file and row == 0:
         advice += f" If it belongs to the column names, say {option(column.door, 'header', 2)}."
     elif column.is_file and row == len(column.series) - 1:
-        advice += f" If its line is no row, say {option(column.door, 'footer', 1)}."
+        advice += f" If its line is not a row, say {option(column.door, 'footer', 1)}."
     return column.refuse(row, f"{shown(cell)} is not a number", advice)
 
 

@@ -17,7 +17,7 @@ from keyless.errors import InputError
 from keyless.tables.column_use import Found, refuse_infinity, says_nothing
 from keyless.tables.columns import Coding, Column
 from keyless.tables.files import file_name
-from keyless.tables.reading_options import ColumnUse, Kind, shown
+from keyless.tables.reading_options import ColumnUse, Kind, option, shown
 
 __all__ = ["BUFFERS", "ROUNDING", "Watch", "kind_of", "opened", "packed", "parts_of", "read_numbers"]
 
@@ -227,7 +227,7 @@ class Watch:
         if kind == "integer":
             reason, coding = "whole numbers", Coding(decimals=0)
         if as_number and kind != "boolean":
-            reason = "named in as_number"
+            reason = f"named in {option(column.door, 'as_number')}"
         if kind == "boolean":
             marks = [mark for mark in (False, True) if (place, mark) in self.first]
             exemplars = tuple(self.first[place, mark] for mark in marks)

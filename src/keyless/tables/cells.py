@@ -48,6 +48,10 @@ _LOOKS_LIKE_DATE = r"^\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}(:\d{2}(\
 _FEW_CELLS = 256
 """Cells of a column up to which Python is as fast as Arrow."""
 
+_DIGITS = 6
+"""Digits of a number that a model filled in, where the column does not show how many it has: predictions are less
+certain than that."""
+
 NANOSECOND_DAYS = 106_751
 """Days before and after 1970 that a number of nanoseconds can count."""
 
@@ -257,17 +261,26 @@ def written_dates(days: FloatArray, form: str) -> list[str]:
     return list(pd.to_datetime(moments, unit="us").strftime(form))
 
 
+def _in_few_digits(value: float) -> str:
+    """Return a number with six digits, without an exponent; whole digits all stay."""
+    short = round(value) if abs(value) >= 10**_DIGITS else float(f"{value:.{_DIGITS}g}")
+    return np.format_float_positional(float(short) + 0.0, trim="-")
+
+
 def written_numbers(values: FloatArray, *, decimals: int | None, style: NumberStyle, width: int) -> list[str]:
-    """Return numbers as text.
+    """Return numbers that a model filled in as text.
 
     Args:
         values: the numbers.
-        decimals: how many decimals to show; None: six digits, with an exponent where that is shorter.
+        decimals: how many decimals the observed numbers show. With more than six, as numbers that were computed have,
+            six digits are written. None: six digits, with an exponent where that is shorter.
         style: how numbers are written.
         width: how many characters whole numbers are padded to.
     """
     if decimals is None:
-        texts = [f"{value:.6g}" for value in values]
+        texts = [f"{value:.{_DIGITS}g}" for value in values]
+    elif decimals > _DIGITS:
+        texts = [_in_few_digits(round(value, decimals)) for value in values.tolist()]
     else:
         # Huge numbers have no decimals, and rounding them would overflow. Adding 0 turns −0 into 0.
         rounded = np.where(np.abs(values) < 2**53, np.round(np.clip(values, -(2**53), 2**53), decimals), values) + 0.0

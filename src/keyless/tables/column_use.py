@@ -26,7 +26,7 @@ from keyless.tables.asking import ask_mark, not_a_number
 from keyless.tables.cells import are_whole, date_format, days_of, decimals_of, padded_width
 from keyless.tables.columns import Coding, Column, levels_in_order
 from keyless.tables.numbers import NumberStyle, Styled, styled
-from keyless.tables.reading_options import MISSING, ColumnUse, Kind, shown
+from keyless.tables.reading_options import MISSING, ColumnUse, Kind, option, shown
 
 __all__ = [
     "MAX_LEVELS",
@@ -95,11 +95,11 @@ def look(column: Column, wish: str | None) -> Found:
         wish: the option that names it: "drop", "within", "as_number", "as_category", "id" or None.
     """
     if wish == "drop":
-        return _left(column, "named in drop")
+        return _left(column, f"named in {option(column.door, wish)}")
     if wish == "within":
         return _left(column, "says which rows may match")
     if wish == "as_category":
-        return _category(column, floor=1, reason="named in as_category")
+        return _category(column, floor=1, reason=f"named in {option(column.door, wish)}")
     if wish == "id":
         return Found(ColumnUse(column.name, "id", "named as id"), np.empty((len(column.series), 0)), True)
     if wish == "as_number":
@@ -421,17 +421,16 @@ def check_marks(columns: Sequence[Column], found: Sequence[Found]) -> None:
 
 def _as_number(column: Column) -> Found:
     """Return a column as numbers because the caller says so."""
+    reason = f"named in {option(column.door, 'as_number')}"
     if column.family in ("integer", "number"):
         kind: Kind = "integer" if column.family == "integer" else "number"
-        return _number(
-            column, column.numbers, kind, "named in as_number", Coding(decimals=0 if kind == "integer" else None)
-        )
+        return _number(column, column.numbers, kind, reason, Coding(decimals=0 if kind == "integer" else None))
     if column.family in ("boolean", "date", "duration", "empty"):
         return look(column, None)
     if column.family == "other":
         raise InputError(
             f"{column.where}, column {column.name!r}: must hold numbers to be used as such; "
-            f"found type {column.series.dtype}. Take it out of as_number."
+            f"found type {column.series.dtype}. Do not name it in {option(column.door, 'as_number')}."
         )
     column = with_dashes(column)
     cells = column.cells
@@ -442,8 +441,8 @@ def _as_number(column: Column) -> Found:
         raise not_a_number(column, cells.written.fitting(best), best)
     if column.family in ("category", "ordered"):
         # Only the categories there are can be filled in.
-        return _marked(column, cells.values(numbers.plain), "number", "named in as_number")
-    return _cell_numbers(column, numbers, reason="named in as_number")
+        return _marked(column, cells.values(numbers.plain), "number", reason)
+    return _cell_numbers(column, numbers, reason=reason)
 
 
 # --- as another table was read ---------------------------------------------------------------------------------------

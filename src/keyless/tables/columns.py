@@ -123,7 +123,8 @@ class Column:
         first, last, known = _DATES if self.family == "date" else _DURATIONS
         strange = np.flatnonzero((days < first) | (days > last))
         if strange.size:
-            raise self.refuse(int(strange[0]), f"must be {known}; found another", "Replace it, or mark it missing.")
+            problem = f"must be {known}; found one outside of that"
+            raise self.refuse(int(strange[0]), problem, "Replace it, or mark it missing.")
         return days
 
     @cached_property

@@ -50,7 +50,9 @@ class Encoding:
 
     def _look(self, line: bytes, number: int) -> None:
         if b"\0" in line:
-            raise InputError(f"{self.where}, line {number}: must be text; found a zero byte. It is another format.")
+            raise InputError(
+                f"{self.where}, line {number}: must be text; found a zero byte. It is a file of another format."
+            )
         if line.isascii() or line.removeprefix(codecs.BOM_UTF8).isascii():
             return
         try:
@@ -74,8 +76,10 @@ class Encoding:
         if self.utf8 is not None:
             raise InputError(
                 f"{self.where}: must be in one encoding; line {self.utf8} is UTF-8 and line {self.other} is not. "
-                f"Save it in one, or name the one to use with {option(self.door, 'encoding', 'cp1252')}."
+                f"Save it in one encoding, or name the one to use with {option(self.door, 'encoding', 'cp1252')}."
             )
         found = "cp1252" if self.windows and not self.latin else "latin-1"
         another = option(self.door, "encoding")
-        return found, (f"line {self.other} is not UTF-8: read as {found}; name another with {another}",)
+        return found, (
+            f"line {self.other} is not UTF-8, so the file was read as {found}; to change that, use {another}",
+        )

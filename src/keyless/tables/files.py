@@ -134,7 +134,7 @@ class File:
             raise InputError(f"{self.where}: must be a file; it is a folder. Name the files in it.") from error
         except PermissionError as error:
             raise InputError(
-                f"{self.where}: must be readable; permission is denied. Change who may read it."
+                f"{self.where}: must be readable; permission is denied. Change its permissions."
             ) from error
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
             raise self.damaged(error) from error
@@ -150,7 +150,7 @@ class File:
         """Return an error about what cannot be unpacked."""
         return InputError(
             f"{self.where}: must be a whole file compressed as {self.compression or 'its name says'}; it is damaged or "
-            f"something else ({error})."
+            f"of another kind ({error})."
         )
 
 
@@ -183,7 +183,7 @@ def open_file(path: str | Path, *, max_memory: int | None = None) -> File:
         known = ", ".join([*_SEPARATORS, *_PARQUET, *OTHER_ENDINGS])
         raise InputError(
             f"{where}: must end in one of {known}; text and Parquet may be compressed ({', '.join(_OPENERS)}); "
-            f"found {shown(target.suffix)}. Rename or convert it."
+            f"found {shown(target.suffix)}. Rename or convert the file."
         )
     return File(where, target, ending in _PARQUET, compression, _SEPARATORS.get(ending))
 
@@ -254,10 +254,10 @@ def read_text(file: File, reading: Reading) -> Text:
     if file.separator is None and top.separator != ",":
         notes.append(f"cells are separated by {top.separator!r}")
     notes += top.notes
-    width = _width(file, scan, top)
+    width = _width(file, scan, top, reading)
     rows = max(scan.lines - 1, 0)
     _check_cells(file, reading, scan.size, (rows, width), f"a table of {rows} × {width} cells")
-    table, ragged = _batches(file, scan, top, [f"f{k}" for k in range(width)])
+    table, ragged = _batches(file, scan, top, [f"f{k}" for k in range(width)], reading)
     last = str(table.column(width - 1)[-1].as_py()) if table.num_rows else ""
     if "\n" in last and not scan.tail.rstrip(b"\r\n\0 ").endswith(b'"'):
         # The parser takes the end of the file for the end of the quote, and rows for text.
@@ -319,9 +319,10 @@ def _scanned(file: File, reading: Reading) -> _Scan:
             longest, current = max(longest, int(lengths.max())), int(lengths[-1])
             if longest > reading.max_line:
                 before = int(np.argmax(lengths > reading.max_line))
+                raised = "Raise max_line" if reading.door == "python" else "Convert it to Parquet"
                 raise InputError(
                     f"{file.where}, line {lines + before + 1}: must be at most {in_words(reading.max_line)} long; "
-                    "it is longer. Raise max_line if the table is that wide."
+                    f"it is longer. {raised} if the table is that wide."
                 )
             checker.feed(chunk, lines)
             lines += len(breaks)
@@ -352,8 +353,8 @@ def _options(scan: _Scan, top: Top, width: int | None) -> dict[str, Any]:
     }
 
 
-def _width(file: File, scan: _Scan, top: Top) -> int:
-    with file.open() as stream, _reported(file, scan):
+def _width(file: File, scan: _Scan, top: Top, reading: Reading) -> int:
+    with file.open() as stream, _reported(file, scan, reading):
         options = _options(scan, top, None)
         return len(pacsv.open_csv(stream, **_tolerant(options)).schema.names)
 
@@ -363,7 +364,9 @@ def _tolerant(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _batches(file: File, scan: _Scan, top: Top, names: list[str]) -> tuple[pa.Table, list[tuple[int, int, str]]]:
+def _batches(
+    file: File, scan: _Scan, top: Top, names: list[str], reading: Reading
+) -> tuple[pa.Table, list[tuple[int, int, str]]]:
     """Return all records of the width of the table, and number, width and text of the first others."""
     options = _options(scan, top, len(names))
     ragged: list[tuple[int, int, str]] = []
@@ -376,38 +379,41 @@ def _batches(file: File, scan: _Scan, top: Top, names: list[str]) -> tuple[pa.Ta
     options["parse_options"].invalid_row_handler = found
     types = dict.fromkeys(names, pa.large_string())
     convert = pacsv.ConvertOptions(column_types=types, strings_can_be_null=False, null_values=[])
-    with file.open() as stream, _reported(file, scan):
+    with file.open() as stream, _reported(file, scan, reading):
         reader = pacsv.open_csv(stream, convert_options=convert, **options)
         return pa.Table.from_batches(list(reader), schema=reader.schema), ragged
 
 
 @contextmanager
-def _reported(file: File, scan: _Scan) -> Iterator[None]:
+def _reported(file: File, scan: _Scan, reading: Reading) -> Iterator[None]:
     """Say what the parser found in the words of this project."""
     try:
         yield
     except UnicodeError as error:
         raise InputError(
-            f"{file.where}: must be text in {scan.encoding}; it is not ({error}). Name another encoding."
+            f"{file.where}: must be text in {scan.encoding}; it is not ({error}). "
+            f"Name its encoding with {option(reading.door, 'encoding')}."
         ) from error
     except pa.ArrowException as error:
         if "straddling" in str(error):
             raise _unclosed(file, None) from error
-        raise InputError(f"{file.where}: must be a table of cells; it cannot be read ({error}).") from error
+        raise InputError(f"{file.where}: must be a table of cells; the parser cannot read it ({error}).") from error
 
 
 def _ragged(file: File, line: int | None, expected: int, actual: int, reading: Reading) -> InputError:
     place = "a line" if line is None else f"line {line}"
     return InputError(
-        f"{file.where}, {place}: must have {expected} cells, as the first line; found {actual}. Quote cells that hold "
-        f"the separator (such as decimal commas), or mend the line; {option(reading.door, 'skip')} and "
+        f"{file.where}, {place}: must have {expected} cells, as the first line has; found {actual}. Quote cells that "
+        f"hold the separator (such as decimal commas), or mend the line; {option(reading.door, 'skip')} and "
         f"{option(reading.door, 'footer')} leave lines above and below the table out."
     )
 
 
 def _unclosed(file: File, line: int | None) -> InputError:
     place = file.where if line is None else f"{file.where}, line {line}"
-    return InputError(f"{place}: must close every quote; a quoted cell never ends. Look for a stray quote.")
+    return InputError(
+        f"{place}: must close every quote; a quoted cell never ends. Look for a quote too many or too few."
+    )
 
 
 def _line(file: File, scan: _Scan, record: int, top: Top, width: int) -> int | None:
@@ -467,7 +473,7 @@ def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
             table.validate(full=True)
             check_names(table.column_names, file.where)
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            raise InputError(f"{file.where}: must be a Parquet file; it is damaged or something else.") from error
+            raise InputError(f"{file.where}: must be a Parquet file; it is damaged or of another kind.") from error
     if not table.num_rows:
         raise InputError(f"{file.where}: must have rows; found none.")
     return to_pandas(table, where=file.where)

@@ -10,7 +10,7 @@ from keyless.errors import InputError
 from keyless.tables.column_use import Found
 from keyless.tables.columns import Column
 from keyless.tables.memory import has_many_rows
-from keyless.tables.reading_options import ColumnUse, shown
+from keyless.tables.reading_options import ColumnUse, option, shown
 
 __all__ = ["doubtful_ids", "id_column", "is_called_id", "named_rows", "row_numbers"]
 
@@ -25,7 +25,8 @@ def id_column(columns: Sequence[Column], found: Sequence[Found], *, indexed: boo
     named = [number for number, one in enumerate(found) if one.use.kind == "id" and one.use.reason == "named as id"]
     if len(named) > 1:
         names = " and ".join(shown(columns[number].name) for number in named)
-        raise InputError(f"{columns[0].where}: must have one id column; id names {names}. Leave one out.")
+        said = option(columns[0].door, "id")
+        raise InputError(f"{columns[0].where}: must have one id column; {said} names {names}. Name one of them.")
     if named:
         _check_id(columns[named[0]])
         return named[0]
@@ -38,7 +39,7 @@ def _check_id(column: Column) -> None:
     seen: dict[Any, int] = {}
     for row, entry in enumerate(column.entries):
         if entry is None:
-            raise column.refuse(row, "an id must not be missing", "Name another id column, or fill it in.")
+            raise column.refuse(row, "an id must not be missing", "Name another id column, or fill in the id.")
         if entry in seen:
             raise column.refuse(
                 row,

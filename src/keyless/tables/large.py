@@ -106,7 +106,7 @@ def read_folder(folder: Path, *, name: str, source: str, reading: Reading) -> Ta
 
 
 def _damaged(path: Path) -> InputError:
-    return InputError(f"{file_name(path)}: must be a Parquet file; it is damaged or something else.")
+    return InputError(f"{file_name(path)}: must be a Parquet file; it is damaged or of another kind.")
 
 
 def _is_plain(schema: pa.Schema, name: str, reading: Reading) -> bool:
@@ -134,7 +134,7 @@ def _read(
     kept, schema = keep(path), first.schema_arrow
     check_names(schema.names, kept.where)
     wishes = [reading.wish(name, given.name) for given in schema]
-    columns = [_column(given, wish, kept, rows) for given, wish in zip(schema, wishes, strict=True)]
+    columns = [_column(given, wish, kept, rows, reading) for given, wish in zip(schema, wishes, strict=True)]
     found: list[Found | None] = []
     for given, wish, column in zip(schema, wishes, columns, strict=True):
         looked = None
@@ -181,12 +181,12 @@ def _may_be_id(given: pa.Field) -> bool:
     return kind_of(given.type) == "integer" and is_named_like_id(given.name)
 
 
-def _column(given: pa.Field, wish: str | None, kept: LargeFile, rows: int) -> Column:
+def _column(given: pa.Field, wish: str | None, kept: LargeFile, rows: int, reading: Reading) -> Column:
     """Return a column; its entries are read only where the column may name the rows."""
     series: Any = range(rows)
     if wish == "id" or is_called_id(given.name) or _may_be_id(given):
         series = nw.from_native(kept.frame(given.name)[given.name], series_only=True)
-    return Column(given.name, series, where=kept.where)
+    return Column(given.name, series, where=kept.where, door=reading.door)
 
 
 class _InMemory:

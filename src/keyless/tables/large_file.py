@@ -66,7 +66,7 @@ class LargeFile:
                     parts.append(pq.ParquetFile(str(path)).read(columns=[label]).select([label]))
                 except pa.ArrowException as error:
                     raise InputError(
-                        f"{file_name(path)}: must be a Parquet file; it is damaged or something else."
+                        f"{file_name(path)}: must be a Parquet file; it is damaged or of another kind."
                     ) from error
         return to_pandas(pa.concat_tables(parts), where=self.where)
 

@@ -133,7 +133,7 @@ def find_top(records: Sequence[Row], reading: Reading) -> Top:
     if skip:
         said = [shown(_only(record), limit=40) for record in records[:skip] if _filled(record)]
         lines = "the first line is" if skip == 1 else f"the first {skip} lines are"
-        notes.append(f"{lines} no part of the table and skipped{': ' if said else ''}{', '.join(said[:3])}")
+        notes.append(f"{lines} not part of the table and skipped{': ' if said else ''}{', '.join(said[:3])}")
     if header is None:
         header = 2 if len(rest) > 3 and _second_line_names(rest[0], rest[1], rest[2:]) else 1
         if header == 2:
@@ -363,14 +363,14 @@ def _found_footer(
         if start + place not in odd and _is_total(row) and not _adds_up(table, start + first, header, row):
             at = line(start + place)
             raise InputError(
-                f"{where}{'' if at is None else f', line {at}'}: {shown(_only(row), limit=60)} may be totals or a row. "
-                f"Say {option(reading.door, 'footer', len(tail) - place)} to leave it out, "
+                f"{where}{'' if at is None else f', line {at}'}: {shown(_only(row), limit=60)} may be a line of totals "
+                f"or a row of the table. Say {option(reading.door, 'footer', len(tail) - place)} to leave it out, "
                 f"{option(reading.door, 'footer', 0)} to keep it."
             )
     said = [shown(_only(row), limit=40) for row in tail[first:] if _filled(row)]
     if not said:
         return 0, []  # blank lines are counted with the others
-    lines = "the last line is no row" if len(said) == 1 else f"the last {len(said)} lines are no rows"
+    lines = "the last line is not a row" if len(said) == 1 else f"the last {len(said)} lines are not rows"
     return len(tail) - first, [f"{lines} and skipped: {', '.join(said[:3])}"]
 
 

@@ -16,7 +16,7 @@ from keyless.tables.ids import row_numbers
 from keyless.tables.memory import check_memory, in_words, is_large
 from keyless.tables.observations import reordered
 from keyless.tables.places import Place, missing_extra
-from keyless.tables.reading_options import ColumnUse, Kind, Reading, shown
+from keyless.tables.reading_options import ColumnUse, Kind, Reading, option, shown
 
 __all__ = [
     "as_anndata",
@@ -74,7 +74,7 @@ def _array_uses(given: Any, name: str, reading: Reading) -> tuple[ColumnUse, ...
     for k in range(given.shape[1]):
         column = f"{name}_{k}"
         if (wish := reading.wish(name, column)) in ("drop", "within"):
-            uses.append(ColumnUse(column, "left out", f"named in {wish}"))
+            uses.append(ColumnUse(column, "left out", f"named in {option(reading.door, wish)}"))
         else:
             uses.append(ColumnUse(column, kind, reason, (column,)))
     if not any(use.columns for use in uses):
@@ -164,14 +164,14 @@ def read_h5ad(place: Place, reading: Reading) -> Any:
     except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         said = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{place.where}: must be an AnnData file; it is damaged or something else ({said})."
+            f"{place.where}: must be an AnnData file; it is damaged or of another kind ({said})."
         ) from error
 
 
 def read_anndata(table: Any, *, name: str, reading: Reading) -> Parts:
     """Return a block, the matrix, and what became of each variable; a count that is not stored is an observed 0."""
     if table.X is None:
-        raise InputError(f"{name}: must have counts in X; found None.")
+        raise InputError(f"{name}: must have its numbers in X; X is None.")
     variables = tuple(map(str, table.var_names))
     if len(set(variables)) < len(variables):
         twice = next(v for v in variables if variables.count(v) > 1)
@@ -205,7 +205,7 @@ def _read(
     uses = []
     for k, column_name in enumerate(columns):
         if (wish := reading.wish(name, column_name)) in ("drop", "within"):
-            uses.append(ColumnUse(column_name, "left out", f"named in {wish}"))
+            uses.append(ColumnUse(column_name, "left out", f"named in {option(reading.door, wish)}"))
         elif np.isnan(low[k]):
             uses.append(ColumnUse(column_name, "left out", "no entry is observed"))
         elif rows > 1 and low[k] == high[k]:

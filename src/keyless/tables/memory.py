@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from keyless.errors import InputError
+from keyless.parallel import workers
 
 __all__ = [
     "LARGE_CELLS",
@@ -25,8 +26,12 @@ LARGE_ROWS = 5_000
 LARGE_CELLS = 20_000_000
 """From so many cells on a table is held once, in single precision where that is enough, and never copied whole."""
 
-_SQUARES = 8
-"""Arrays of reference rows × rows a search of all pairs holds at a time: couplings, log-ratios, costs, scratch."""
+_SQUARES = 20
+"""Arrays of doubles, reference rows × rows, that a search of all pairs holds at a time: the matchings that it compares,
+log-ratios, costs, scratch. A search of 2,200 rows was seen to hold 15."""
+
+_SEARCHED_ROWS, _SEARCHED, _WORKER = 1_000, 80, 40
+"""Rows that a map is sought on at the most; bytes for each pair of them, and bytes for each pair and worker."""
 
 _FIXED_SMALL = 10**8
 """… and models and libraries, whatever the size of the tables. A link of ten rows was seen to take 50 MB."""
@@ -56,9 +61,10 @@ def memory_needed(
 ) -> int:
     """Return about how many bytes it takes to link tables of these shapes, the reference first.
 
-    Below `LARGE_ROWS` rows a search holds a few float64 arrays of reference rows × rows per table, and every table as
-    numbers, mask, scores and filled. From there on what is held grows with the rows and not with their square: the
-    tables, a few arrays of rows × rank, and a few candidates for each row.
+    Below `LARGE_ROWS` rows a search holds some arrays of reference rows × rows per table, more of them while it seeks a
+    map with all cores on some of the rows, and every table as numbers, mask, scores and filled. From there on what is
+    held grows with the rows and not with their square: the tables, a few arrays of rows × rank, and a few candidates
+    for each row.
 
     Args:
         shapes: rows and columns of each table.
@@ -66,8 +72,8 @@ def memory_needed(
         in_memory: whether each table is held in memory, rather than on disk; None: all are.
 
     Example:
-        >>> memory_needed([(1000, 20), (1000, 30)]) // 10**6
-        165
+        >>> memory_needed([(100, 20), (100, 30)]) // 10**7
+        10
         >>> memory_needed([(10**7, 60), (10**7, 40)]) // 10**9
         16
     """
@@ -82,7 +88,9 @@ def memory_needed(
         candidates = most * len(shapes[1:]) * _CANDIDATES * _CANDIDATE_BYTES
         return tables + most * rank * 4 * _FACTOR_ARRAYS + candidates + _FIXED
     reference = shapes[0][0] if shapes else 0
-    return tables + sum(_SQUARES * 8 * reference * rows for rows, _ in shapes[1:]) + _FIXED_SMALL
+    squares = sum(_SQUARES * 8 * reference * rows for rows, _ in shapes[1:])
+    searched = max((min(reference, _SEARCHED_ROWS) * min(rows, _SEARCHED_ROWS) for rows, _ in shapes[1:]), default=0)
+    return tables + squares + searched * (_SEARCHED + _WORKER * workers()) + _FIXED_SMALL
 
 
 def available_memory() -> int | None:
@@ -122,10 +130,12 @@ def check_memory(needed: int, *, max_memory: int | None, where: str, what: str, 
     if limit is None and (free := available_memory()) is not None:
         limit = free + held
     if limit is not None and needed > limit:
-        kind = "available" if max_memory is None else "allowed by max_memory"
+        kind, more = ("available", "use a machine with more memory")
+        if max_memory is not None:
+            kind, more = ("allowed by max_memory", "raise max_memory where there is more")
         raise InputError(
             f"{where}: must fit in memory; {what} needs about {in_words(needed)}, and {in_words(limit)} are {kind}. "
-            "Take fewer rows or columns, or raise max_memory where there is more."
+            f"Take fewer rows or columns, or {more}."
         )
 
 

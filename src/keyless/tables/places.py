@@ -72,8 +72,8 @@ def place_of(path: str | Path) -> Place:
     kind = _ENDINGS.get(Path(text).suffix.lower(), "file")
     if part is not None and kind not in ("sheet", "database"):
         raise InputError(
-            f"{Path(text).name}: must be a spreadsheet or a database to have a part of its own; found {part!r} behind "
-            "'::'. Leave it out."
+            f"{Path(text).name}: must be a spreadsheet or a database to name a part of it; found {part!r} after "
+            "'::'. Leave that out."
         )
     return Place(Path(text), part, kind)
 

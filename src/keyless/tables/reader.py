@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -203,7 +204,9 @@ def _framed(table: Any, name: str) -> _Given | None:
             return _Given(frame.collect().to_native(), name, "lazy" if lazy else "frame")
         nw.from_native(table, eager_only=True).columns  # noqa: B018 — asking finds columns that occur twice
     except DuplicateError as error:
-        raise InputError(f"{name}: must have different column names; some occur twice. Rename them.") from error
+        twice = _first_twice(map(str, getattr(table, "columns", ())))
+        said = "some occur" if twice is None else f"{shown(twice)} occurs"
+        raise InputError(f"{name}: must have different column names; {said} twice. Rename one.") from error
     except TypeError:
         return None
     return _Given(table, name)
@@ -283,11 +286,19 @@ def _laid_out(given: _Given, reading: Reading) -> _Given:
     return replace(given, native=wide, form=form, notes=given.notes + notes, line=lambda _row: None)
 
 
+def _first_twice(labels: Iterable[str]) -> str | None:
+    """Return the first label that occurs twice; None where all differ."""
+    return next((label for label, count in Counter(labels).items() if count > 1), None)
+
+
 def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
     frame = nw.from_native(given.native, eager_only=True)
     labels = [str(label) for label in frame.columns]
-    if len(set(labels)) < len(labels):
-        raise InputError(f"{given.where}: must have different column names, as text; some occur twice. Rename them.")
+    twice = _first_twice(labels)
+    if twice is not None:
+        raise InputError(
+            f"{given.where}: must have different column names, as text; {shown(twice)} occurs twice. Rename one."
+        )
     for label in labels:
         if label != as_text(label):
             # pandas 3 can hold such a name, but hardly anything can be done with it there.

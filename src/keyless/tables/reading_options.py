@@ -145,7 +145,7 @@ class Reading:
             try:
                 "".encode(given)
             except (LookupError, TypeError) as error:
-                raise InputError(f"{label}: must be one Python knows; found {given!r}.") from error
+                raise InputError(f"{label}: must be an encoding that Python knows; found {given!r}.") from error
 
     def of(self, table: str) -> Reading:
         """Return how one table is read: with what is given for it where options are given by table."""

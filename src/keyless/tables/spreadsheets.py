@@ -57,7 +57,9 @@ def read_sheet(place: Place, reading: Reading) -> Text:
     except OSError as error:
         raise InputError(f"{place.where}: must be readable; {error}.") from error
     except python_calamine.CalamineError as error:
-        raise InputError(f"{place.where}: must be a spreadsheet; it is damaged or something else ({error}).") from error
+        raise InputError(
+            f"{place.where}: must be a spreadsheet; it is damaged or of another kind ({error})."
+        ) from error
     if not values:
         raise InputError(f"{place.where}: must be a table with column names in the first row; the sheet is empty.")
     return _text(values, merged, place, reading)

@@ -64,6 +64,9 @@ def name_reference(tables: Mapping[str, Any] | Iterable[Any], reference: str | N
     named = name_tables(tables)
     if len(named) < 2:
         raise InputError(f"tables: must be at least two; found {len(named)}.")
+    for name, table in named.items():
+        if table is None or isinstance(table, int | float):
+            raise InputError(f"{name}: must be a table or the path of a file; found {table!r}.")
     if reference is None:
         reference = next(iter(named))
     if reference not in named:
@@ -82,7 +85,9 @@ def name_tables(tables: Mapping[str, Any] | Iterable[Any]) -> dict[str, Any]:
         if len(named) < len(tables):
             raise InputError(f"tables: must have different names as text; found {', '.join(map(repr, tables))}.")
         return named
-    if isinstance(tables, str | Path) or not isinstance(tables, Iterable) or nw.dependencies.is_into_dataframe(tables):
+    # An array or a sparse matrix is one table, not a list of its rows.
+    one = isinstance(tables, str | Path) or len(getattr(tables, "shape", ())) == 2
+    if one or not isinstance(tables, Iterable) or nw.dependencies.is_into_dataframe(tables):
         raise InputError(
             f"tables: must be two or more, in a list or by name; found one {type(tables).__name__}. "
             'Example: link({"clinic": a, "lab": b})'

@@ -90,7 +90,9 @@ def to_mudata(links: Any, *, key: str = "keyless") -> Any:
         import mudata  # noqa: PLC0415 - an extra
         from anndata import AnnData  # noqa: PLC0415
     except ImportError as error:
-        raise InputError("to_mudata: must find the package mudata; it is not installed. pip install mudata") from error
+        raise InputError(
+            "to_mudata: needs the package mudata, which is not installed. Run: pip install mudata"
+        ) from error
     reference = links.tables[0]
     names = [str(label) for label in reference.row_ids]
     if len(set(names)) < len(names):

@@ -106,7 +106,7 @@ async def form_of(request: "Request") -> Mapping[str, list[str]]:
     try:
         return parse_qs(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError as error:
-        raise InputError(f"the form: must be as the page sends it; {error}.") from error
+        raise InputError(f"the form: must be as the page sends it; it is not ({error}). Reload the page.") from error
 
 
 def make_app(desk: Desk) -> "FastAPI":

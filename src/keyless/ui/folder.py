@@ -193,7 +193,10 @@ class Folder:
         if ending is None:
             raise InputError(f"{shown}: must be a table file: CSV, TSV, Parquet, .xlsx, .ods, .h5ad or a database.")
         if sum(1 for _ in self._uploads.iterdir()) >= MOST_UPLOADS:
-            raise InputError(f"{shown}: must be one of {MOST_UPLOADS} uploaded files at most. Remove some first.")
+            raise InputError(
+                f"{shown}: must not exceed the number of uploaded files allowed; there are {MOST_UPLOADS} already. "
+                "Remove some first."
+            )
         stem = last[: -len(ending)] or "table"
         fresh = beside(self._uploads / "upload")
         try:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -23,10 +23,11 @@ from keyless.errors import InputError
 from keyless.links import Links
 from keyless.places import replacing
 from keyless.runs import spreadsheet_safe
+from keyless.runs.folder import ANSWERS
 
 __all__ = ["PAIRS", "Answer", "Asked", "Verdict", "add", "known_files", "next_round", "read", "share", "write"]
 
-PAIRS = "pairs.csv"
+PAIRS = ANSWERS
 """File of a run's folder with the answers. `keyless link --known-pairs` reads it: lines without row_id say nothing."""
 
 Verdict = Literal["same", "not the same", "cannot tell"]
@@ -34,6 +35,9 @@ Verdict = Literal["same", "not the same", "cannot tell"]
 CHOSEN, DRAWN = 9, 3
 """Questions of one round: rows that help most, and rows drawn at random. A round takes a person some minutes, and about
 ten known pairs are enough to begin with; every fourth row is drawn, so that most answers help the next link."""
+
+Triple: TypeAlias = tuple[str, str, str]
+"""Id of a reference row, name of a table, id of one of its rows."""
 
 _HEAD = ("reference_id", "table", "row_id", "answer", "not_row_id", "held_out")
 
@@ -107,7 +111,9 @@ def read(folder: Path, links: Links) -> list[Answer]:
         partner, other = (_own(line.get(name) or "", known[table]) for name in ("row_id", "not_row_id"))
         for label, where in ((reference, links.reference), (partner, table), (other, table)):
             if label not in known[where] and (label or where == links.reference):
-                raise InputError(f"{path.name}, line {number}: must name rows that exist; {where} has no {label!r}.")
+                raise InputError(
+                    f"{path.name}, line {number}: must name rows that exist; {where} has no row {label!r}."
+                )
         said: Verdict = "same" if partner else "not the same" if other else "cannot tell"
         found.append(Answer(reference, table, partner, said, other, line.get("held_out") == "yes"))
     return found
@@ -160,29 +166,63 @@ def add(answers: Sequence[Answer], asked: Asked, links: Links, *, said: Verdict,
     else:
         denied = shown if said == "not the same" else ""
         fresh = Answer(reference, asked.table, "", said, denied, asked.held_out)
-    # Where the reference repeats entities, several of its rows have the same partner.
-    shares = links.choices.get("set", {}).get("repeats") == links.reference
-    if fresh.row_id and not shares and any((o.row_id, o.table) == (fresh.row_id, fresh.table) for o in answers):
-        raise InputError(f"row {fresh.row_id} of {fresh.table}: was said to be another row's partner before.")
+    if fresh.row_id and not _shares(links) and any((o.row_id, o.table) == (fresh.row_id, fresh.table) for o in answers):
+        raise InputError(
+            f"row {fresh.row_id} of {fresh.table}: was already said to be the partner of another row. "
+            "Undo that answer first."
+        )
     return [*answers, fresh]
 
 
-def known_files(folder: Path, answers: Sequence[Answer]) -> tuple[Path | None, Path | None]:
-    """Write the answers that are not held out as files for `--known-pairs` and `--forbid`; None where there are none.
+def known_files(
+    folder: Path, links: Links, answers: Sequence[Answer], *, carried: Sequence[Answer]
+) -> tuple[Path | None, Path | None]:
+    """Write what is known of pairs as files for `--known-pairs` and `--forbid`; None where nothing is.
+
+    That is what the link was told by files, and the answers that are not held out. A later answer about a row replaces
+    what was known of it.
 
     Args:
         folder: where they go.
+        links: the result that the answers are about.
         answers: all of them.
+        carried: the answers that the link was told. Of these, only those that are still among `answers` count.
     """
-    used = [one for one in answers if not one.held_out]
-    same = [(one.reference_id, one.table, one.row_id) for one in used if one.row_id]
-    wrong = [(one.reference_id, one.table, one.not_row_id) for one in used if one.not_row_id]
+    same, wrong = _pairs(answers)
+    same_before, wrong_before = map(set, _pairs(carried))
+    known = [pair for pair in _told_pairs(links, "known") if pair not in same_before]
+    never = [pair for pair in _told_pairs(links, "forbidden") if pair not in wrong_before]
+    answered, taken = {pair[:2] for pair in same}, set() if _shares(links) else {pair[1:] for pair in same}
+    same += [pair for pair in known if pair[:2] not in answered and pair[1:] not in taken and pair not in wrong]
+    said = {*same, *wrong}
+    wrong += [pair for pair in never if pair not in said]
     places: list[Path | None] = []
     for name, rows in (("pairs.csv", same), ("not-pairs.csv", wrong)):
         places.append(folder / name if rows else None)
         if rows:
             _write(folder / name, [("reference_id", "table", "row_id"), *rows])
     return places[0], places[1]
+
+
+def _pairs(answers: Sequence[Answer]) -> tuple[list[Triple], list[Triple]]:
+    """Return the pairs that are the same and those that are not, by the answers that are not held out."""
+    used = [one for one in answers if not one.held_out]
+    same = [(one.reference_id, one.table, one.row_id) for one in used if one.row_id]
+    return same, [(one.reference_id, one.table, one.not_row_id) for one in used if one.not_row_id]
+
+
+def _told_pairs(links: Links, kind: Literal["known", "forbidden"]) -> list[Triple]:
+    labels = links.tables[0].row_ids
+    return [
+        (str(labels[row]), table.name, str(table.row_ids[partner]))
+        for table in links.tables[1:]
+        for row, partner in known_rows(links, table.name, kind).tolist()
+    ]
+
+
+def _shares(links: Links) -> bool:
+    """Tell whether several rows of the reference may have the same partner, since it repeats entities."""
+    return bool(links.choices.get("set", {}).get("repeats") == links.reference)
 
 
 def next_round(links: Links, answers: Sequence[Answer]) -> list[Asked]:

@@ -170,13 +170,17 @@ class Reviews:
 
     def answers(self, opened: Opened) -> list[review.Answer]:
         """Return the answers of a run; those of the run that it was linked again from, where it has none of its own."""
+        if (opened.folder / review.PAIRS).is_file():
+            return review.read(opened.folder, opened.links)
+        return self.carried(opened)
+
+    def carried(self, opened: Opened) -> list[review.Answer]:
+        """Return the answers with which a run was linked again; none where it is a first one."""
         earlier = self._desk.folder.own / _ANSWERS / opened.folder.name
         given = [str(opened.options.get(option, "")) for option in ("known-pairs", "forbid")]
         # Another run may have had this name before.
         its = any(path and (self._desk.folder.root / path).parent == earlier for path in given)
-        if its and not (opened.folder / review.PAIRS).is_file() and (earlier / "all").is_dir():
-            return review.read(earlier / "all", opened.links)
-        return review.read(opened.folder, opened.links)
+        return review.read(earlier / "all", opened.links) if its else []
 
     def question(self, at: str) -> dict[str, Any]:
         """Return what the page of the review shows."""
@@ -194,6 +198,7 @@ class Reviews:
                 "denied": sum(bool(one.not_row_id) and not one.held_out for one in answers),
                 "held_out": sum(one.held_out for one in answers),
                 "share": review.share(links, answers),
+                "carried": any(one.held_out for one in self.carried(opened)),
                 "last": answers[-1] if answers else None,
                 "asked": None,
                 "verdict": links.evidence.verdict,
@@ -307,7 +312,8 @@ def _again(desk: Desk, reviews: Reviews, at: str) -> int:
         (place / "all").mkdir(parents=True, exist_ok=True)
         words = again_words(desk.folder, opened.options, place)
         review.write(place / "all", answers)
-        for option, file in zip(("known-pairs", "forbid"), review.known_files(place, answers), strict=True):
+        files = review.known_files(place, opened.links, answers, carried=reviews.carried(opened))
+        for option, file in zip(("known-pairs", "forbid"), files, strict=True):
             if file is not None:
                 words.append(f"--{option}={desk.folder.relative(file)}")
         return desk.jobs.add(name, words).number

@@ -6,28 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from keyless.progress import SCORED, in_words
 from keyless.ui.jobs import Job
 
 __all__ = ["STATES", "clock", "job_view", "size"]
-
-_STAGES = {
-    "reading": "Reading the tables",
-    "tables": "Learning how the columns of each table go together",
-    "starts": "Trying ways in which the tables may fit together",
-    "search": "Trying ways in which the tables may fit together",
-    "landmarks": "Trying ways in which the tables may fit together, by few rows",
-    "joins": "Joining the tables in the best way so far",
-    "refine": "Making the best way better",
-    "candidates": "Listing the likely partners of each row",
-    "chance": "Finding out what chance reaches",
-    "calibration": "Finding out how sure each match is",
-    "matched": "Matching the rows",
-    "last steps": "Last steps",
-}
-"""Stages of the search, as the library calls them, in words."""
-
-_SCORED = ("starts", "search", "joins", "refine", "calibration", "matched")
-"""Stages whose objective says how well the best way so far fits, in nats a row."""
 
 STATES = {
     "waiting": "Waiting",
@@ -82,7 +64,7 @@ def job_view(job: Job, progress: Mapping[str, Any], *, ahead: int) -> dict[str, 
         left = None if stage.get("left") is None else stage["left"] - since
         lines.append(
             {
-                "name": _STAGES.get(str(stage["name"]), str(stage["name"])),
+                "name": in_words(str(stage["name"])),
                 "current": current,
                 "step": stage["step"],
                 "total": stage["total"],
@@ -90,7 +72,7 @@ def job_view(job: Job, progress: Mapping[str, Any], *, ahead: int) -> dict[str, 
                 "left": f"about {clock(left)} left" if current and left is not None and left >= 1 else "",
             }
         )
-    scored = [one["objective"] for one in stages if one["name"] in _SCORED and one["objective"] is not None]
+    scored = [one["objective"] for one in stages if one["name"] in SCORED and one["objective"] is not None]
     return {
         "number": job.number,
         "state": job.state,

@@ -62,7 +62,9 @@ def routes(desk: Desk) -> "APIRouter":
                 async for chunk in request.stream():
                     taken.take(chunk)
         except ClientDisconnect:
-            raise InputError(f"{printable(name)[:200]}: the browser went away before it was all here.") from None
+            raise InputError(
+                f"{printable(name)[:200]}: the upload ended before the whole file had arrived. Upload it again."
+            ) from None
         file = desk.folder._file(taken.path, uploaded=True)
         return JSONResponse({"line": _fragment("file-line.html", file=file, chosen=True)})
 

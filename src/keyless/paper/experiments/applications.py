@@ -222,8 +222,8 @@ def _run(run: Run) -> Outcome:
             "assembly, which it names too, is not about rows of tables.",
             "Ratings, sensors and tracks are made up with few factors and little noise; nothing here says that real "
             "ones link as well. The tumours are scikit-learn's breast-cancer table, cut in two.",
-            "The oracle matches by a factor model fitted to the rows in their true order. It knows the order while it "
-            "fits, and is still a linear model: keyless may fall on either side of it.",
+            "The oracle matches by a factor model fitted to the rows in their true order. It knows the order "
+            "while it fits, but it is a linear model, so keyless can be better or worse than it.",
             f"Of {sure[0]} matches that keyless is 90% sure of, {sure[1]} are wrong.",
             f"Held-out ratings, root mean squared error: {means['alone']:.3f} when each platform fills its own, "
             f"{means['linked']:.3f} when linked, {means['true order']:.3f} in the true order.",
@@ -251,6 +251,7 @@ def _figure(rows: list[dict[str, Any]]) -> Any:
 EXPERIMENT = Experiment(
     name="applications",
     title="Uses beyond the paper's experiments: records, ratings, sensors, tracks",
-    paper="Record linkage, federated recommendation, sensor networks and pose tracking are named as uses, no more.",
+    paper="The paper names record linkage, federated recommendation, sensor networks and pose tracking as uses, "
+    "without an experiment.",
     run=_run,
 )

@@ -365,25 +365,27 @@ def _notes(rows: list[dict[str, Any]], *, quick: bool) -> tuple[str, ...]:
     took = "; ".join(f"{method} {np.mean(each):.1f} s, at most {max(each):.1f}" for method, each in seconds.items())
     effort = _QUICK_EFFORT if quick else _EFFORT
     notes = [
-        "Patches in place, and relative error ‖estimate − original‖/‖original‖ over all pixels; over lightings their "
-        "means, the number of lightings where all are in place, and the least. The original has error 0; the "
-        "corrupted image counts missing pixels as 0, and what a shuffle leaves in place.",
-        "keyless compares the borders of patches: what continues across a border is learned from the halves of every "
-        "patch, arrangements are grown from what is known and bred, and missing pixels are filled smoothly. The "
-        "paper's methods use low rank alone, so this says that an image has more to go by, not that their "
-        "optimisation is bad. Where patches are small and flat, as a sky is, wrong arrangements can fit better than "
-        "the right one, and no search finds it.",
-        "How wildly keyless breeds (three settings tried) was chosen on portrait and china with all patches shuffled, "
-        "by evidence and by patches in place: those rows are not untouched. Another setting placed 75 of 81 of china.",
+        "Patches in place, and relative error ‖estimate − original‖/‖original‖ over all pixels. The line about "
+        "lightings gives their means, the number of lightings with all patches in place, and the least number "
+        "in place. The original has error 0. In the corrupted image missing pixels count as 0, and a few "
+        "patches are in place by chance.",
+        "keyless compares the borders of patches. It learns from the halves of every patch what continues "
+        "across a border, extends arrangements patch by patch, combines the best ones, and fills missing "
+        "pixels smoothly. The paper's methods use low rank alone. So this shows that borders tell more about "
+        "an image, not that their optimisation is bad. If patches are small and uniform, such as a sky, a "
+        "wrong arrangement can fit better than the right one, and no search finds the right one.",
+        "How often keyless combines arrangements was chosen among three settings, on portrait and china with "
+        "all patches shuffled, by the evidence and by the patches in place. So these rows are not independent "
+        "of the choice. Another setting placed 75 of 81 patches of china.",
         "Baseline solves the assignment with the right sign; the released one flips it and picks the worst match.",
-        f"M³O is the printed one with the released projection to a rank. The rank, {_RANK}, was chosen on the given "
-        "face by the patches in place, in its favour. "
+        f"M³O is the printed one with the released projection to a rank. The rank, {_RANK}, was chosen on the "
+        "given face by the number of patches in place, which is in its favour. "
         f"At most {effort['M³O'][0]} steps, on every second lighting; as released at most "
         f"{effort['M³O as released'][0]}, on every fourth, and not in the harder settings.",
         "M³O as released is our own version of the demo's steps: missing pixels enter the soft average as zeros, the "
         "best iterate comes back whenever ε halves, rank 4, and a completion of rank 15 at the end, which the others "
-        "do not have. In full on the given face it gives the demo's own figures, all 13 patches and error 0.038; with "
-        "rank 5 it places 9.",
+        "do not have. Run in full on the given face, it gives the demo's own figures: all 13 patches and error "
+        "0.038. With rank 5 it places 9.",
         f"Seconds of one core for an image: {took}.",
         "The pictures show Grace Hopper, in the public domain, from matplotlib's sample data; china and flower come "
         "with scikit-learn. The faces of the data folder are in the numbers alone.",

@@ -196,10 +196,11 @@ def _run(run: Run) -> Outcome:
             "“means of data sets” is the range of the data sets' means. The figure shows the first start on the first "
             "data set.",
             _by_data_set(released),
-            "The objective is ‖misfit‖² + λ‖M̂‖*: without the entropy, for M³O as released also without the misfit of "
-            "the reference, as its script has it, and for the printed one with the entropy; so compare it within a "
-            "line only. For keyless and for the true order, which have no M̂ of their own, it is its minimum over M̂ "
-            "in that order. keyless does not iterate on it: it is a line.",
+            "The objective is ‖misfit‖² + λ‖M̂‖*: without the entropy. For M³O as released it is also without "
+            "the misfit of the reference, as in its script; for the printed one it includes the entropy. So do "
+            "not compare it between lines. keyless and the true order have no M̂ of their own: for them it is "
+            "the minimum over M̂ in that order. keyless does not minimise it step by step, so the figure shows "
+            "it as a straight line.",
             m3o_note(released),
         ),
     )
@@ -227,7 +228,8 @@ def _by_data_set(released: list[dict[str, Any]]) -> str:
         f"M³O as released recovers the whole order from at least one start on {reached} of {len(shares)} data sets; "
         f"exact starts of {starts}, data set by data set, most first: {', '.join(map(str, shares))}. "
         + (
-            "So what the paper shows, one exact start on one data set, can be had; how easily hangs on the data set."
+            "So the paper's result, one exact start on one data set, can be repeated; how easily depends on the "
+            "data set."
             if reached
             else "So what the paper shows, one exact start on one data set, was not found again."
         )

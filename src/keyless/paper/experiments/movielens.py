@@ -379,7 +379,7 @@ def _notes(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     )
     return (
         "RMSE on test ratings, mean±std over seeds. Total: all test ratings; a film of two genres counts twice. "
-        "What is slow has fewer seeds, as the column says.",
+        "Slow methods have fewer seeds; the column says how many.",
         LEAKS,
         f"As published, total less the paper's: {gaps}. {_WHY}",
         "Honest: rows shuffled, one split per (user, film), weights, ranks and stopping chosen on a part of the "

@@ -139,8 +139,8 @@ def _run(run: Run) -> Outcome:
         notes=(
             "Remark 2's (1 − H/2n)^(−1/2) is a ratio of lower bounds on nuclear norms, for equal tables and with "
             "U_AᵀPU_A = (1 − H/n)·I, not a ratio of nuclear norms. Both are shown.",
-            "The lower bound depends on the largest cosine between the column spaces of A and P·B alone; the curve "
-            f"takes it for 1 − H/n. At H/n = {shares[len(shares) // 2]:g} it is {_cosine(middle):.2f}.",
+            "The lower bound depends on the largest cosine between the column spaces of A and P·B alone; the "
+            f"curve assumes that it is 1 − H/n. At H/n = {shares[len(shares) // 2]:g} it is {_cosine(middle):.2f}.",
             f"When all rows move, the nuclear norm rises to {_all_moved(rows, fractions[0]):.3f} with every entry "
             f"observed and to {_all_moved(rows, fractions[-1]):.3f} with {fractions[-1]:.0%} of them.",
             "Means over data sets; the band in the figure runs from the smallest to the largest.",
@@ -155,7 +155,8 @@ EXPERIMENT = Experiment(
         "Remark 2 and a figure: the ratio grows with H/n as (1 − H/2n)^(−1/2), and the relation is “gracefully "
         "degraded” with fewer observed entries."
     ),
-    leaks="The curve printed as the ratio's is that of a lower bound; Theorem 1, whose proof gave it, is not true.",
+    leaks="The curve that is printed for the ratio belongs to a lower bound. Theorem 1, from whose proof it "
+    "comes, is not true.",
     columns=(
         "H/n",
         "Remark 2's curve",

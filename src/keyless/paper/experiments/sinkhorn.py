@@ -75,7 +75,7 @@ def _run(run: Run) -> Outcome:
         settings={"tolerance": 0.01, "max_iter": _LIMIT, "trials": trials, "tables": "as in figure 1"},
         notes=(
             "Mean (min to max) over trials, each with its own tables and Gaussian start; a row residual "
-            "(1/√n)·‖P·1 − 1‖₂ of at most 0.01 ends the iteration, 10,000 iterations at the latest.",
+            "(1/√n)·‖P·1 − 1‖₂ of at most 0.01 ends the iteration, at the latest after 10,000 iterations.",
             "The warm start takes the potentials found at twice the ε on the same cost, as when M³O halves ε; its "
             "first line is cold.",
             "The paper gives a figure without numbers.",

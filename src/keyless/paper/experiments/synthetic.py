@@ -57,8 +57,8 @@ itself (instead of a ten-thousandth), and sharper couplings do not count; most r
 
 _M3O_NOTE = (
     "“Released” is `M3O.released()`, the rule of the authors' script; “printed” is `M3O.printed()`, Algorithm 2 with "
-    "the printed settings and λ = 0.5. docs/solvers.md lists the differences. Tables are drawn by the law of the "
-    "released generator: scaled by 2/max(n, m), the same share missing in every table. M³O as released takes each "
+    "the printed settings and λ = 0.5. docs/solvers.md lists the differences. Tables are drawn as the released "
+    "generator does: scaled by 2/max(n, m), with the same share missing in every table. M³O as released takes each "
     "row's largest weight for its partner, as in the script."
 )
 
@@ -71,8 +71,9 @@ def m3o_note(runs: Sequence[Mapping[str, Any]]) -> str:
     """
     ended = sum(run["converged"] for run in runs)
     return (
-        f"{_M3O_NOTE} {ended} of {len(runs)} runs of the released rule with λ = {RELEASED_PENALTY} came to their end "
-        f"within the steps allowed; steps: {min(run['steps'] for run in runs)} to {max(run['steps'] for run in runs)}."
+        f"{_M3O_NOTE} {ended} of {len(runs)} runs of the released rule with λ = {RELEASED_PENALTY} ended within "
+        f"the number of steps allowed; steps: {min(run['steps'] for run in runs)} to "
+        f"{max(run['steps'] for run in runs)}."
     )
 
 

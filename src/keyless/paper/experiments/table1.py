@@ -85,9 +85,10 @@ def _run(run: Run) -> Outcome:
             "data set.",
             m3o_note(released),
             _gap(wrong),
-            "The first setting is in the released script, with generator, seed and λ = 0.55; only Matlab's random "
-            "numbers cannot be had, so that our data sets are others of the same law. The other settings take the same "
-            "script with other widths. The paper prints “ε = 0.1” for this table, which is read as the noise.",
+            "The first setting is in the released script, with generator, seed and λ = 0.55; only Matlab's "
+            "random numbers are not available, so that our data sets are others of the same kind. The other settings "
+            "take the same script with other widths. The paper prints “ε = 0.1” for this table, which is read as the "
+            "noise.",
             "The oracle knows the loadings and the noise.",
         ),
     )
@@ -115,12 +116,13 @@ def _gap(wrong: Mapping[tuple[str, str], Wrong]) -> str:
         for method, values in sorted(lines.items())
     )
     return (
-        "The authors' own rule on other data sets of their law. "
+        "This is the authors' own rule on other data sets of the same kind. "
         + "; ".join(said)
         + f". Mean wrong rows by λ in the first setting, from one start on each data set: {means}. In the first "
         "setting rule, generator, scale and λ are those of the script; what differs is which data sets and starts were "
         "drawn, and that the size of the start is read off the observed entries instead of all. That the data sets "
-        "explain the gap is our inference: figure 1 shows how much hangs on them. λ of the other settings is not known."
+        "explain the gap is our inference: figure 1 shows how much depends on them. λ of the other settings is not "
+        "known."
     )
 
 
@@ -162,9 +164,9 @@ EXPERIMENT = Experiment(
     title="Wrong rows in the d-correspondence settings",
     paper="Mean±std (min) of the wrong rows per table of 100 over 10 random starts of M³O on one data set.",
     leaks=(
-        "λ is the best of three per setting; by what is not said, and the objective cannot tell, since λ is part of "
-        "it. The released script has one λ, 0.55, which is none of the three. The released operator is not the printed "
-        "one."
+        "In each setting λ is the best of three. The paper does not say by which criterion; it cannot be the "
+        "objective, since λ is a part of it. The released script has one λ, 0.55, which is none of the three. The "
+        "released operator is not the printed one."
     ),
     columns=("setting", "method", "paper", "wrong rows", "exact", "means of data sets", "data sets × starts"),
     run=_run,

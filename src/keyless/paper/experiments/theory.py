@@ -171,7 +171,7 @@ def _run(run: Run) -> Outcome:
             "⟨u_i, P u_i⟩. Each counterexample meets every printed condition.",
             *(f"Counterexample {k}: {example['reason']}" for k, example in enumerate(examples, start=1)),
             f"Noise of {_NOISE:g} is added to the small tables, and all orders of their rows are tried.",
-            f"On the random tables of 6 rows the bound is below 6, and so says anything at all, in {telling} of "
+            f"On the random tables of 6 rows the bound is below 6, so that it excludes something, in {telling} of "
             f"{len(met)} draws; its median is {np.median([t['bound'] for t in met]):.3g}.",
         ),
     )

@@ -1,0 +1,349 @@
+"""Match rows by one factor model of the columns of both tables.
+
+A map between factors asks nothing of the tables but that some factors go together. Where both tables show the same
+factors, one model of all columns says more: it needs fewer rows, and it knows how little a row with gaps says. Such
+models are found from nothing here, by turning the factors of one table onto those of the other, and refined: the model
+is fitted to pairs that are sure, and rows are matched by it, in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from keyless.alignment.latents import alignments, expected_score
+from keyless.assignment import assign
+from keyless.engine.forms import Form
+from keyless.engine.refine import Matching, Refinement, identification
+from keyless.engine.search import STANDS_OUT
+from keyless.engine.side import Side
+from keyless.likelihood.pairs import FORBIDDEN, pair_log_ratio
+from keyless.model.factor_model import (
+    FactorModel,
+    fit,
+    fit_at_rank,
+    fit_table,
+    information,
+    initial_model,
+    padded,
+    posterior,
+)
+from keyless.model.factors import Factors, whitened
+from keyless.pairs.limits import Limits
+from keyless.pairs.posterior import FIRST_SHARE, scaled
+from keyless.progress import Callback, Deadline, cut_short, is_late
+
+__all__ = ["FEW_ROWS", "ColumnModel", "has_gaps", "is_narrow", "stands_out"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+FEW_ROWS = 200
+"""Rows up to which a model of all columns is found from nothing in seconds."""
+
+_FEW_GAPS = 0.01
+"""Share of entries missing up to which filling them loses next to nothing."""
+
+_MOST_COLUMNS = 200
+"""Columns of both tables together up to which a model of them is fitted in seconds."""
+
+_FOLDS, _FINER = 4, 4
+"""Folds of left rows, each judged by a model that has not seen their pairs; and into how many each is split at last."""
+
+_STEPS, _FINER_STEPS = 40, 10
+"""Steps of a model's fit from that of the round before, and from a model that lacks a few more pairs."""
+
+_ROUNDS, _PATIENCE = 8, 2
+"""The most rounds of matching and fitting, and how many of them may bring nothing."""
+
+_SURE = 0.5
+"""Probability from which a pair is used to fit the model."""
+
+_PAIRS_PER_FACTOR = 2
+"""Pairs of rows that each factor of the model asks for; the data drop factors that they do not support."""
+
+_RANK = 24
+"""Factors of the model at the most where those of each table by itself were not counted. Ranks below 12 lose much."""
+
+_MORE_FACTORS = 5
+"""Factors that both tables together may show beyond those of either."""
+
+_FEWEST_PAIRS = 16
+"""Sure pairs below which no model is fitted."""
+
+_MOST_ROTATIONS = 80
+"""Rotations of the factors that are looked at under one pair of models of the tables."""
+
+_MOST_ROWS = 0.5
+"""Share of the smaller table's rows that must have a partner in a link that ends the search at once."""
+
+_KICKS = 3
+"""Rounds in which rotations next to the best ones are looked at."""
+
+_CLEARLY_BETTER = 0.05
+"""Part of the expected score by which a rotation must be better than those before to be worth a model."""
+
+_HELD_NOISE = 0.01
+"""Part of a column's variance that is noise, in models of tables with so few entries that it cannot be estimated."""
+
+
+def has_gaps(left: Side, right: Side) -> bool:
+    """Tell whether enough entries are missing for a model of raw columns to know more than filled tables."""
+    return max(1.0 - float(side.mask.mean()) for side in (left, right)) > _FEW_GAPS
+
+
+def is_narrow(left: Side, right: Side) -> bool:
+    """Tell whether the tables have few enough columns for a model of all of them to be quick."""
+    return bool(left.mask.shape[1] + right.mask.shape[1] <= _MOST_COLUMNS)
+
+
+def stands_out(matching: Matching) -> bool:
+    """Tell whether nearly all rows have partners, and these stand out clearly."""
+    shape = matching.ratios.shape
+    enough = matching.common >= _MOST_ROWS * min(shape)
+    return bool(enough and matching.identification >= STANDS_OUT * np.log(max(shape)))
+
+
+class ColumnModel:
+    """The rows of two tables while they are matched by a model of all columns, and it is fitted to them, in turn.
+
+    Args:
+        left: the left table.
+        right: the right table.
+        limits: which pairs may be matched.
+        deadline: when the best so far is returned.
+    """
+
+    def __init__(self, left: Side, right: Side, *, limits: Limits, deadline: Deadline | None = None) -> None:
+        self.tables = left.scores(), right.scores()
+        self.largest_rank = max(left.max_rank, 1)
+        self.rank = min(self.largest_rank, _RANK)
+        self.limits, self.deadline, self.allowed = limits, deadline, limits.mask()
+        # Where a row may be matched to few others, as inside groups, each of them is the likelier beforehand.
+        places = (place.ravel() for place in np.indices(limits.shape))
+        self.head_start = limits.head_start(*places).reshape(limits.shape).astype(np.float32)
+        self.gaps = has_gaps(left, right)
+        self.seen = min(float(side.mask.mean()) for side in (left, right))
+        self.refinement = Refinement(left.factors().compact, right.factors().compact, limits=limits)
+        # Dealt along the first factor, so that neither chance nor the order of rows decides. What has not seen a fold
+        # has not seen its parts.
+        place = np.argsort(np.argsort(self.refinement.left[:, 0], kind="stable"))
+        self.folds = place % _FOLDS
+        self.parts = self.folds * _FINER + place // _FOLDS % _FINER
+
+    def proposals(
+        self, starts: Sequence[FloatArray] = (), *, thorough: bool = False
+    ) -> Iterator[tuple[str, FloatArray, FactorModel]]:
+        """Yield rotations of one table's factors onto the other's, each clearly better than those before.
+
+        Args:
+            starts: couplings that are tried first.
+            thorough: also look at models of the tables with other numbers of factors.
+
+        Yields:
+            A name, the coupling of the rows, and the model of all columns that the rotation makes of both models.
+        """
+        models = [fit_table(values, mask, largest_rank=self.largest_rank) for values, mask in self.tables]
+        self.rank = max(model.rank for model in models) + _MORE_FACTORS
+        for kind, rank in _plan(models, self.largest_rank)[: None if thorough else 1]:
+            views = [_model(kind, rank, model, *table) for model, table in zip(models, self.tables, strict=True)]
+            infos = [information(view, *table) for view, table in zip(views, self.tables, strict=True)]
+            # Rotations next to the best ones are looked at as well, unless even the right rows would agree less than
+            # wrong ones do by chance.
+            expected = expected_score(*infos)
+            hopeful = expected >= 0.5 * np.log(max(self.limits.shape))
+            best = -np.inf
+            found_next = alignments(*infos, allowed=self.allowed, given=starts, rounds=_KICKS if hopeful else 0)
+            for found in islice(found_next, _MOST_ROTATIONS):
+                if found.score > best + _CLEARLY_BETTER * expected:
+                    best = found.score
+                    joined = views[0].joined(views[1].rotated(found.rotation))
+                    yield f"factors turned, {kind} rank {rank}, {found.start}", found.coupling, joined
+                if is_late(self.deadline):
+                    return
+
+    def found(
+        self,
+        starts: Sequence[tuple[str, FloatArray]] = (),
+        *,
+        thorough: bool = False,
+        callback: Callback | None = None,
+    ) -> tuple[Matching | None, list[tuple[str, float]]]:
+        """Return the best matching that is found from nothing, and names and scores of what was tried.
+
+        Ends where nearly all rows have partners, and these stand out clearly.
+
+        Args:
+            starts: named couplings that are tried first.
+            thorough: whether to look long.
+            callback: called after each, with stage `"starts"` and how well partners stand out at best.
+        """
+        best: Matching | None = None
+        tried: list[tuple[str, float]] = []
+        with cut_short(self.deadline):
+            for name, coupling, model in self.proposals([coupling for _, coupling in starts], thorough=thorough):
+                for everybody in (True, False):
+                    found = self.run(self.settled(coupling, model, everybody=everybody))
+                    if found is None:
+                        continue
+                    tried.append((name if everybody else f"{name}, some alone", found.identification))
+                    best = found if best is None or found.better_than(best) else best
+                    if stands_out(best):
+                        break
+                if best is None:
+                    continue
+                if callback is not None:
+                    callback("starts", len(tried), 0, best.identification)
+                if stands_out(best):
+                    break
+        return best, tried
+
+    def settled(self, coupling: FloatArray, model: FactorModel, *, everybody: bool) -> FloatArray:
+        """Return the coupling where a model and the rows matched by it settle, all rows used for both.
+
+        A few steps a round: the model remembers what each table says by itself while many pairs are wrong.
+
+        Args:
+            coupling: where to start.
+            model: likewise.
+            everybody: whether every row of the smaller table is given a partner.
+        """
+        whole = np.zeros(len(self.folds), dtype=np.int64)
+        common = FIRST_SHARE * min(self.limits.shape)
+        for _ in range(_ROUNDS):
+            before, ratios = coupling, self._ratios(whole, [model])
+            if everybody:
+                rows = np.flatnonzero(np.isfinite(ratios).any(axis=1))
+                permutation = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
+                rows = np.flatnonzero(permutation >= 0)
+                coupling = np.zeros(ratios.shape, dtype=np.float32)
+                coupling[rows, permutation[rows]] = 1.0
+            else:
+                coupling, common = scaled(ratios, common)
+            pairs = self._sure(coupling)
+            if len(pairs[0]) < _FEWEST_PAIRS or np.array_equal(pairs, self._sure(before)):
+                break
+            model = self._fitted(*pairs, model, _FINER_STEPS)
+        return coupling
+
+    def run(self, coupling: FloatArray, *, common: float | None = None) -> Matching | None:
+        """Return the best matching that is reached from a coupling; None where too few of its pairs are sure."""
+        best: Matching | None = None
+        models: list[FactorModel | None] = [None] * _FOLDS
+        common, waited = float(coupling.sum()) if common is None else common, 0
+        for done in range(1, _ROUNDS + 1):
+            rows, columns = self._sure(coupling)
+            if len(rows) < _FEWEST_PAIRS or (best is not None and is_late(self.deadline)):
+                break
+            models = [
+                self._fitted(rows[self.folds[rows] != k], columns[self.folds[rows] != k], models[k])
+                for k in range(_FOLDS)
+            ]
+            ratios = self._ratios(self.folds, models)
+            before = coupling
+            coupling, common = scaled(ratios, common)
+            fit = self.refinement.fitted(coupling)
+            found = Matching(
+                fit, self.refinement.folds, coupling, common, ratios, identification(ratios, coupling), done
+            )
+            if best is None or found.strength > best.strength:
+                best, kept, waited = found, list(models), 0
+            else:
+                waited += 1
+            if waited > _PATIENCE or float(abs(coupling - before).sum()) < 1e-3 * common:
+                break
+        return best if best is None or is_late(self.deadline) else self._finer(best, kept)
+
+    def in_factors(self, form: Form) -> Form:
+        """Return a form with the factors that the model of all columns gives the rows of either table."""
+        rows, columns = self._sure(form.matching.coupling)
+        if len(rows) < _FEWEST_PAIRS:
+            return form
+        model = self._fitted(rows, columns, None)
+        width = self.tables[0][0].shape[1]
+        factors = []
+        for part, (values, mask) in zip((slice(0, width), slice(width, None)), self.tables, strict=True):
+            means = posterior(information(model.columns(part), values, mask))[0]
+            strengths = means.std(axis=0)
+            order = np.argsort(-strengths, kind="stable")
+            factors.append(Factors(whitened(means[:, order]), strengths[order]))
+        refinement = Refinement(factors[0].compact, factors[1].compact, limits=self.limits)
+        matching = replace(form.matching, fit=refinement.fitted(form.matching.coupling), folds=refinement.folds)
+        return replace(form, left=factors[0], right=factors[1], matching=matching)
+
+    def _finer(self, found: Matching, models: Sequence[FactorModel | None]) -> Matching:
+        """Return the matching of few rows by models that lack fewer pairs, each begun from one that lacks more."""
+        rows, columns = self._sure(found.coupling)
+        if not _FEWEST_PAIRS <= len(rows) <= FEW_ROWS:
+            return found
+        finer = [
+            self._fitted(rows[self.parts[rows] != k], columns[self.parts[rows] != k], models[k // _FINER], _FINER_STEPS)
+            for k in range(_FOLDS * _FINER)
+        ]
+        ratios = self._ratios(self.parts, finer)
+        coupling, common = scaled(ratios, found.common)
+        better = replace(
+            found,
+            coupling=coupling,
+            common=common,
+            ratios=ratios,
+            identification=identification(ratios, coupling),
+        )
+        return better if better.strength > found.strength else found
+
+    def _sure(self, coupling: FloatArray) -> tuple[IntArray, IntArray]:
+        rows, columns = np.nonzero(coupling > _SURE)
+        return rows.astype(np.int64), columns.astype(np.int64)
+
+    def _fitted(
+        self, rows: IntArray, columns: IntArray, before: FactorModel | None, steps: int = _STEPS
+    ) -> FactorModel:
+        """Fit the model of both tables' columns to pairs of rows."""
+        (left, left_mask), (right, right_mask) = self.tables
+        values = np.concatenate([left[rows], right[columns]], axis=1)
+        mask = np.concatenate([left_mask[rows], right_mask[columns]], axis=1)
+        rank = max(1, min(self.rank, min(values.shape) - 1, len(rows) // _PAIRS_PER_FACTOR))
+        return fit(values, mask, before or initial_model(values, mask, rank), max_iter=steps)[0]
+
+    def _ratios(self, folds: IntArray, models: Sequence[FactorModel | None]) -> FloatArray:
+        """Return the log-likelihood ratios of all pairs, each left row by the model of its fold; −∞ where forbidden."""
+        (left, left_mask), (right, right_mask) = self.tables
+        width = left.shape[1]
+        ratios = np.empty(self.limits.shape, dtype=np.float32)
+        for fold, model in enumerate(models):
+            own = folds == fold
+            if model is None or not own.any():
+                continue
+            found = pair_log_ratio(
+                information(model.columns(slice(0, width)), left[own], left_mask[own]),
+                information(model.columns(slice(width, None)), right, right_mask),
+                allowed=None if self.allowed is None else self.allowed[own],
+                exact_pairs=0,
+            )
+            ratios[own] = np.where(found > FORBIDDEN, found, -np.inf)
+        return ratios + self.head_start
+
+
+def _plan(models: Sequence[FactorModel], largest_rank: int) -> list[tuple[str, int]]:
+    """Return kinds and ranks of models of the tables: their own where ranks agree, else at the larger rank.
+
+    The rank of a table with few entries is found too small more often than too large, and one factor too many does
+    little harm.
+    """
+    rank = max(model.rank for model in models)
+    plan = [("common", rank), ("common", rank + 1), ("held", rank), ("common", rank + 2)]
+    if models[0].rank == models[1].rank:
+        plan = [("own", rank), *plan]
+    return [(kind, wanted) for kind, wanted in plan if wanted <= max(largest_rank, rank)]
+
+
+def _model(kind: str, rank: int, own: FactorModel, values: FloatArray, mask: BoolArray) -> FactorModel:
+    """Return a model of one table with so many factors."""
+    if kind == "own":
+        return padded(own, rank)
+    return fit_at_rank(values, mask, rank, held_noise=_HELD_NOISE if kind == "held" else None)

@@ -1,0 +1,146 @@
+"""Models of all columns of two tables: found from nothing, judged by rows they have not seen; and joined tables."""
+
+import numpy as np
+import pytest
+
+import keyless
+from keyless.datasets import make_shuffled_tables
+from keyless.engine import Side
+from keyless.engine.columns import ColumnModel, has_gaps, is_narrow, stands_out
+from keyless.engine.forms import Form
+from keyless.engine.joined import Joined, side_by_side
+from keyless.likelihood.pairs import exact_log_ratio
+from keyless.model.factor_model import information
+from keyless.pairs.limits import Limits
+
+
+def sides(made):
+    """Both tables as the engine sees them, and the right row, in its order, of each left row."""
+    tables = [np.asarray(table, dtype=float) for table in made.tables.values()]
+    left, right = (Side(np.nan_to_num(table), ~np.isnan(table)) for table in tables[:2])
+    return left, right, np.argsort(right.order)[made.truth["table1"][left.order]]
+
+
+@pytest.fixture(scope="module")
+def made():
+    """80 rows and 10 factors: too few rows for a map between factors, enough for one model of all columns."""
+    return make_shuffled_tables(80, (30, 24), rank=10, noise=0.2, observed=0.8, random_state=3)
+
+
+@pytest.fixture(scope="module")
+def model(made):
+    left, right, truth = sides(made)
+    return ColumnModel(left, right, limits=Limits((80, 80))), truth
+
+
+def test_rows_are_found_from_nothing(model):
+    columns, truth = model
+    found, tried = columns.found()
+    assert stands_out(found)
+    np.testing.assert_array_equal(found.ratios.argmax(axis=1), truth)
+    assert tried[-1][1] == found.identification
+
+
+def test_strangers_do_not_stand_out(made):
+    other = make_shuffled_tables(80, (30, 24), rank=10, noise=0.2, observed=0.8, random_state=4)
+    left, right = sides(made)[0], sides(other)[1]
+    found, _ = ColumnModel(left, right, limits=Limits((80, 80))).found()
+    assert found is None or not stands_out(found)
+
+
+def test_a_row_is_judged_by_models_that_have_not_seen_it(model, monkeypatch):
+    """Each model is fitted without the pairs of its fold, and gives the ratios of that fold, by their definition."""
+    columns, truth = model
+    coupling = np.zeros((80, 80))
+    coupling[np.arange(80), truth] = 1.0
+    fitted, judged = [], []
+    fit, ratios = columns._fitted, columns._ratios
+    monkeypatch.setattr(columns, "_fitted", lambda rows, *rest: fitted.append(rows) or fit(rows, *rest))
+    monkeypatch.setattr(columns, "_ratios", lambda *given: judged.append((*given, ratios(*given))) or judged[-1][-1])
+    columns.run(coupling)
+    assert len(judged) >= 2
+    width = columns.tables[0][0].shape[1]
+    seen = iter(fitted)
+    for folds, models, found in judged:
+        for fold, one in enumerate(models):
+            own = np.flatnonzero(folds == fold)
+            assert not np.intersect1d(next(seen), own).size
+            left = information(one.columns(slice(0, width)), *(part[own] for part in columns.tables[0]))
+            right = information(one.columns(slice(width, None)), *columns.tables[1])
+            pairs = [index.ravel() for index in np.meshgrid(np.arange(len(own)), np.arange(80), indexing="ij")]
+            # All ratios are approximate, but the best partner of a row is the same.
+            exact = exact_log_ratio(left, right, *pairs).reshape(len(own), 80)
+            np.testing.assert_array_equal(found[own].argmax(axis=1), exact.argmax(axis=1))
+
+
+def test_parts_lie_inside_folds(model):
+    columns, _ = model
+    for part in np.unique(columns.parts):
+        assert len(np.unique(columns.folds[columns.parts == part])) == 1
+    assert len(np.unique(columns.parts)) == 16
+
+
+def test_factors_of_the_model_agree_for_matched_rows(made, model):
+    columns, truth = model
+    left, right, _ = sides(made)
+    form = columns.in_factors(Form("auto", left.factors(), right.factors(), columns.found()[0], by_columns=True))
+    # Factors of the same model, in the order of how much of either table they are: the space they span is the same.
+    shared = np.linalg.svd(form.left.scores.T @ form.right.scores[truth] / 80, compute_uv=False)
+    assert shared[0] > 0.9
+    assert form.left.rank == form.right.rank
+
+
+def test_gaps_and_width_are_told():
+    full, wide = (
+        Side(np.random.default_rng(0).normal(size=(30, 8))),
+        Side(np.random.default_rng(1).normal(size=(30, 250))),
+    )
+    mask = np.random.default_rng(2).random((30, 8)) < 0.8
+    assert not has_gaps(full, full)
+    assert has_gaps(full, Side(np.where(mask, full.values, 0.0), mask))
+    assert is_narrow(full, full)
+    assert not is_narrow(full, wide)
+
+
+# --- joined tables ---------------------------------------------------------------------------------------------------
+
+
+def test_joined_tables_hold_every_row_once():
+    first, second, third = Joined.alone(0, 4), Joined.alone(1, 3), Joined.alone(2, 5)
+    two = first.with_partners(second, np.array([2, -1, 0, -1]))
+    assert [rows.tolist() for rows in two.rows] == [[0, 1, 2, 3, -1], [2, -1, 0, -1, 1]]
+    three = third.with_partners(two, np.array([4, 0, -1, -1, 3]))
+    assert three.numbers == (2, 0, 1)
+    for number, size in ((0, 4), (1, 3), (2, 5)):
+        rows = three.rows_of(number)
+        assert sorted(rows[rows >= 0]) == list(range(size))
+        np.testing.assert_array_equal(rows[three.entities_of(number)], np.arange(size))
+    left = three.without(1)
+    assert left.numbers == (2, 0)
+    assert all((left.rows_of(2)[k], left.rows_of(0)[k]) != (-1, -1) for k in range(len(left)))
+
+
+def test_couplings_of_rows_become_couplings_of_entities():
+    left, right = Joined((0, 2), (np.array([1, 0, -1]), np.array([-1, 0, 1]))), Joined.alone(1, 2)
+    coupling = np.array([[0.1, 0.2], [0.3, 0.4]])
+    (name, carried), (_, turned) = left.carried({(0, 1): [("known", coupling)], (1, 2): [("columns", coupling)]}, right)
+    assert name == "known"
+    np.testing.assert_array_equal(carried, [[0.3, 0.4], [0.1, 0.2], [0, 0]])
+    np.testing.assert_array_equal(turned, [[0, 0], [0.1, 0.3], [0.2, 0.4]])
+
+
+def test_side_by_side_is_missing_where_an_entity_has_no_row():
+    tables = [(np.arange(4.0).reshape(2, 2), np.ones((2, 2), dtype=bool)), (np.ones((1, 1)), np.array([[False]]))]
+    values, mask = side_by_side(tables, [np.array([1, -1]), np.array([0, -1])])
+    np.testing.assert_array_equal(values, [[2, 3, 0], [0, 0, 0]])
+    np.testing.assert_array_equal(mask, [[True, True, False], [False, False, False]])
+
+
+@pytest.mark.slow
+def test_tables_that_say_too_little_alone_are_linked_together():
+    """The reference shows 6 of 20 entries of a row; two tables of which more is seen are joined first."""
+    made = make_shuffled_tables(100, (20, 40, 40), rank=5, noise=0.1, observed=0.3, random_state=7101)
+    links = keyless.link(made.tables, random_state=0)
+    for name, truth in made.truth.items():
+        np.testing.assert_array_equal(links.permutations[name], truth)
+        assert links.evidence_for(name).verdict == "linked"
