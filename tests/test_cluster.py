@@ -21,6 +21,7 @@ from keyless.cluster.workers import LOCAL, connected
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
 from keyless.landmarks import assigning, near, shards
+from keyless.progress import Deadline, cut_short
 from keyless.tables import memory, read_table
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install keyless[dask]")
@@ -77,16 +78,16 @@ def test_without_a_client_this_process_works(monkeypatch):
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.usefixtures("small")
-def test_a_cluster_gives_the_answer_of_one_process_though_workers_are_killed(folders, cluster):
-    """One worker is killed as soon as candidates are sought, and one more a moment later."""
+def test_a_cluster_gives_the_answer_of_one_process_though_workers_are_killed(folders, cluster, kills):
+    """One worker is killed as soon as there is a map, and one more as soon as that was compared with chance."""
     where, truth = folders
     alone = linked(where)
     killed = []
 
     def kill(stage, *_):
-        if stage in ("landmarks", "chance") and len(killed) < 2:
+        if stage in ("landmarks", "chance") and len(killed) < kills:
             pids = [info["pid"] for info in client.run(lambda: {"pid": os.getpid()}).values()]
             killed.append(pids[0])
             os.kill(pids[0], signal.SIGKILL)
@@ -94,13 +95,26 @@ def test_a_cluster_gives_the_answer_of_one_process_though_workers_are_killed(fol
     with distributed.Client(cluster) as client:
         assert current_workers() is not LOCAL
         found = keyless.link(where / "a", where / "b", random_state=0, callback=kill)
-    assert len(killed) == 2
+    assert len(killed) == kills
     assert found.choices["landmarks"]["scheduler"] == cluster.scheduler_address
     assert "status" in found.choices["landmarks"]["dashboard"]
     np.testing.assert_array_equal(found.permutations["b"], alone.permutations["b"])
     np.testing.assert_array_equal(found.permutations["b"], truth)
     np.testing.assert_allclose(found.found["b"].probability, alone.found["b"].probability, atol=1e-9)
     np.testing.assert_allclose(found.evidence.null_scores, alone.evidence.null_scores, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_work_on_a_cluster_is_left_and_cancelled_when_time_is_up(cluster):
+    with distributed.Client(cluster):
+        workers = current_workers()
+        held = workers.start(time.sleep, 300)
+        began, found = time.monotonic(), None
+        with cut_short(Deadline(0.5)):
+            found = workers.fetch([held])
+        assert found is None
+        assert 0.5 <= time.monotonic() - began < 5
+        assert held.cancelled()
 
 
 @pytest.fixture
@@ -139,7 +153,7 @@ def test_a_frame_of_dask_is_read_partition_by_partition(folders):
     np.testing.assert_array_equal(read.block.values, read_table(small, name="small").block.values)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("small")
 def test_a_lost_scheduler_is_said_and_the_run_is_resumed_without(folders, processes, tmp_path, capsys):
     """The scheduler is killed as soon as the comparison with chance is kept."""

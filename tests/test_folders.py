@@ -209,7 +209,7 @@ def test_results_are_parquet_partitioned_as_the_reference(rng, write, tmp_path, 
         runs.read_run(out)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_folders_are_linked_as_frames_are(write, monkeypatch):
     """In memory, in one piece, against on disk, in four shards of each and eight cells."""
     tables, truth = make_shuffled_tables(5_000, (20, 15), rank=6, noise=0.05, random_state=3)

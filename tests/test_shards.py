@@ -154,8 +154,11 @@ def shuffled(rng, case, rows=5_200):
     return tables, truth[:rows]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["complete", "strangers", "gaps"])
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param("complete", marks=pytest.mark.slow)]
+    + [pytest.param(case, marks=pytest.mark.soak) for case in ("strangers", "gaps")],
+)
 def test_shards_and_cells_do_not_change_the_answer(rng, monkeypatch, case):
     tables, truth = shuffled(rng, case)
     whole = keyless.link(tables, random_state=0)

@@ -10,6 +10,7 @@ import keyless
 from hostile.mishaps import BEYOND, SHARE
 from keyless import linking
 from keyless.datasets import make_shuffled_tables
+from keyless.landmarks import near, shards
 from keyless.progress import check_time
 from ways import link_by
 
@@ -53,6 +54,15 @@ def test_a_link_ends_soon_after_its_time(made, max_time):
         matched = permutation[permutation >= 0]
         assert np.unique(matched).size == matched.size
     assert np.isfinite(links.completed["table1"]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gaps", [0.0, 0.2])
+def test_a_link_in_shards_and_cells_ends_soon_after_its_time(gaps, monkeypatch):
+    monkeypatch.setattr(shards, "SHARD", 1_500)
+    monkeypatch.setattr(near, "CELL", 700)
+    _, beyond = late(tables_of(12_000, gaps=gaps, columns=40), 1.0)
+    assert beyond <= BEYOND + SHARE
 
 
 @pytest.fixture
