@@ -16,6 +16,7 @@ from keyless.cluster import LOCAL, Workers
 from keyless.landmarks.scores import LargeTable
 from keyless.landmarks.shards import BATCH, Sharded, edges_of, in_batches
 from keyless.model.factor_model import FactorModel, Information, information, posterior
+from keyless.progress import check_time
 
 __all__ = ["Cloud", "Side"]
 
@@ -230,9 +231,11 @@ def _outermost(
 def _dealt(shard: FloatArray, turn: FloatArray, first: int, *, seed: int) -> FloatArray:
     """Return the turned rows of a shard with every column shuffled by itself."""
     rng = np.random.default_rng([seed, first])
-    found = np.empty((len(shard), turn.shape[1]), dtype=np.float32)
+    # Column by column in memory: shuffling what lies apart takes several times as long.
+    columns = np.empty((turn.shape[1], len(shard)), dtype=np.float32)
     for start, rows in in_batches(shard, turn):
-        found[start : start + len(rows)] = rows
-    for column in found.T:
+        columns[:, start : start + len(rows)] = rows.T
+    for column in columns:
+        check_time()
         rng.shuffle(column)
-    return found
+    return np.ascontiguousarray(columns.T)

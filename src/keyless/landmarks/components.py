@@ -32,6 +32,7 @@ __all__ = ["Components", "find_components", "independent_directions", "match_by_
 
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 Pair = tuple[int, int, int]
 """A component of the left cloud, one of the right, and the sign between them."""
@@ -196,9 +197,24 @@ def _far_out_of_shard(
 ) -> tuple[IntArray, FloatArray]:
     rows, far = np.empty(0, dtype=np.int64), np.empty((0, turn.shape[1]))
     for start, values in in_batches(shard, turn):
-        rows = np.concatenate([rows, first + start + np.arange(len(values))])
-        rows, far = _farthest(rows, np.concatenate([far, values]), ends, corners)
+        new = np.flatnonzero(_may_be_far(values, far, ends, corners))
+        rows = np.concatenate([rows, first + start + new])
+        rows, far = _farthest(rows, np.concatenate([far, values[new]]), ends, corners)
     return rows, far
+
+
+def _may_be_far(values: FloatArray, far: FloatArray, ends: int, corners: int) -> BoolArray:
+    """Tell which rows are not surely less far out than those found so far: few, after the first ones."""
+    if len(far) <= 2 * max(ends, corners):
+        return np.ones(len(values), dtype=bool)
+    ordered = np.sort(far, axis=0)
+    found = ((values <= ordered[ends - 1]) | (values >= ordered[-ends])).any(axis=1)
+    distance, sizes = np.abs(values), np.sort(np.abs(far), axis=1)
+    for size in _CORNER_SIZES:
+        if size <= far.shape[1]:
+            least = np.partition(sizes[:, -size], len(far) - corners)[len(far) - corners]
+            found |= np.count_nonzero(distance >= least, axis=1) >= size
+    return np.asarray(found)
 
 
 def _farthest(rows: IntArray, far: FloatArray, ends: int, corners: int) -> tuple[IntArray, FloatArray]:
