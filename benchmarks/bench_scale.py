@@ -176,14 +176,19 @@ def _linked_from_parquet(rows: int) -> dict[str, Any]:
 def write(folder: Path, rows: int) -> None:
     """Write the two tables as Parquet, the right rows, and what the known map reaches."""
     tables, truth = make(rows, seed=SEED)
+    write_tables(folder, tables)
+    np.save(folder / "truth.npy", truth[0])
+    (folder / "known.json").write_text(json.dumps(known_map(tables, truth, (60, 40), SEED)))
+
+
+def write_tables(folder: Path, tables: list[np.ndarray]) -> None:
+    """Write two tables as Parquet, without compression."""
     for name, table in zip(("a", "b"), tables, strict=True):
         schema = pa.schema([(f"{name}{k}", pa.float32()) for k in range(table.shape[1])])
         with pq.ParquetWriter(folder / f"{name}.parquet", schema, compression="none") as file:
-            for part in batches(rows, 250_000):
+            for part in batches(len(table), 250_000):
                 columns = {field: table[part, k] for k, field in enumerate(schema.names)}
                 file.write_table(pa.table(columns, schema=schema))
-    np.save(folder / "truth.npy", truth[0])
-    (folder / "known.json").write_text(json.dumps(known_map(tables, truth, (60, 40), SEED)))
 
 
 def _compared(links: keyless.Links, truth: list[np.ndarray]) -> dict[str, Any]:

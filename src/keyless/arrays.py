@@ -7,6 +7,7 @@ out; a torch tensor in, a torch tensor on the same device out.
 
 from __future__ import annotations
 
+import importlib
 import math
 import operator
 from collections.abc import Iterator
@@ -35,13 +36,16 @@ __all__ = [
     "check_positive",
     "eigenpairs_above",
     "exp_in_place",
+    "find_device",
     "is_array",
     "is_finite",
     "is_numpy",
     "namespace",
     "on_cpu",
+    "on_device",
     "random_generator",
     "safe_unit",
+    "smallest",
     "to_numpy",
 ]
 
@@ -122,10 +126,61 @@ def to_numpy(array: Array) -> np.ndarray[Any, np.dtype[Any]]:
     return np.asarray(np.from_dlpack(array))
 
 
+def find_device(name: str) -> Any:
+    """Return the device that is called so: None for `cpu`, on which numpy computes; PyTorch's for `cuda`.
+
+    Args:
+        name: `cpu` or `cuda`.
+    """
+    if name == "cpu":
+        return None
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError as error:
+        raise InputError("device: 'cuda' needs PyTorch, which is not installed. Run: pip install torch") from error
+    if not torch.cuda.is_available():
+        raise InputError("device: 'cuda' needs a graphics card that PyTorch sees; it sees none. Use 'cpu'.")
+    return torch.device("cuda")
+
+
+def on_device(values: Any, device: Any) -> Array:
+    """Return an array of numpy as a tensor of PyTorch on a device, always a copy.
+
+    Args:
+        values: the array.
+        device: what `find_device` returned.
+    """
+    return importlib.import_module("torch").tensor(values, device=device)
+
+
 def array_like(values: Any, like: Array, *, dtype: Any = None) -> Array:
     """Return `values` in the library and on the device of `like`, with its dtype unless `dtype` is given."""
     xp = namespace(like)
     return xp.asarray(values, dtype=like.dtype if dtype is None else dtype, device=array_api_compat.device(like))
+
+
+def smallest(values: Array, count: int) -> tuple[Array, Array]:
+    """Return the `count` smallest entries along the last axis, the smallest first, and their places.
+
+    Args:
+        values: of any library; at least `count` along the last axis.
+        count: how many.
+
+    Example:
+        >>> smallest(np.array([[3.0, 1.0, 2.0]]), 2)
+        (array([[1., 2.]]), array([[1, 2]]))
+    """
+    xp = namespace(values)
+    if count == 1:
+        place = xp.argmin(values, axis=-1, keepdims=True)
+        return xp.take_along_axis(values, place, axis=-1), place
+    if array_api_compat.is_torch_array(values):
+        # The standard has no such function.
+        found, place = values.topk(count, dim=-1, largest=False, sorted=True)
+        return found, place
+    place = np.argpartition(values, count - 1, axis=-1)[..., :count]
+    place = np.take_along_axis(place, np.argsort(np.take_along_axis(values, place, axis=-1), axis=-1), axis=-1)
+    return np.take_along_axis(values, place, axis=-1), place
 
 
 def as_float(values: Any, *, name: str) -> Array:

@@ -23,7 +23,7 @@ from keyless.linking import Linking
 from keyless.links import Links
 from keyless.options import Options
 from keyless.progress import Deadline, usual_view
-from keyless.search_options import Effort, Partners, ScaleName
+from keyless.search_options import Device, Effort, Partners, ScaleName
 from keyless.tables import Reading, read_tables
 
 __all__ = ["TableLinker", "link"]
@@ -45,6 +45,7 @@ def link(
     rank: int | None = None,
     effort: Effort = "normal",
     max_time: float | None = None,
+    device: Device = "cpu",
     random_state: int | np.random.Generator | np.random.RandomState | None = None,
     checkpoint: str | Path | None = None,
     callback: Callable[[str, int, int, float], Any] | None = None,
@@ -80,6 +81,8 @@ def link(
         max_time: seconds after which the best so far is returned, with a status that says so; at most a second and a
             tenth of the time later. Where nothing was found by then, nobody is matched. The time to read files does not
             count. Ctrl-C does the same as soon as there is anything to return; a second Ctrl-C interrupts.
+        device: where neighbours of rows are sought in tables of 5,000 rows and more: `"cpu"`, or `"cuda"`, a graphics
+            card that PyTorch sees. The answer is the same but for rounding; see docs/gpu.md.
         random_state: seed; the same seed gives the same answer.
         checkpoint: folder in which finished stages are kept; with the same tables and options they are not repeated.
         callback: called with stage, step, total (0 where not known) and objective; when it returns True the best so

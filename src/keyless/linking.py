@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 import keyless
+from keyless.arrays import find_device
 from keyless.engine import (
     PairLink,
     best_rivals,
@@ -310,6 +311,7 @@ class Linking(Prepared):
             callback=self.report,
             deadline=self.deadline if deadline is None else deadline,
             stages=self.stages,
+            device=find_device(self.options.device),
         )
         link = self.stages.stage("landmarks", search.link)
         evidences = judge_large(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])

@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from keyless.arrays import check_count, check_positive
+from keyless.arrays import check_count, check_positive, find_device
 from keyless.errors import InputError
-from keyless.search_options import Effort, Partners, ScaleName, SearchOptions
+from keyless.search_options import Device, Effort, Partners, ScaleName, SearchOptions
 from keyless.tables import Reading
 
 __all__ = ["Options"]
@@ -50,6 +50,8 @@ class Options(SearchOptions):
             check_count(self.rank, name="rank")
         if self.max_time is not None:
             check_positive(self.max_time, name="max_time")
+        _check_among("device", self.device, get_args(Device))
+        find_device(self.device)
 
     @property
     def every_row(self) -> bool | None:
@@ -64,7 +66,7 @@ class Options(SearchOptions):
     @property
     def changed(self) -> dict[str, Any]:
         """Options about the search that are not as usual, as far as they are plain values."""
-        about = ("within", "shared", "partners", "repeats", "scales", "rank", "effort", "max_time")
+        about = ("within", "shared", "partners", "repeats", "scales", "rank", "effort", "max_time", "device")
         usual = {field.name: field.default for field in fields(Options)}
         values = {name: getattr(self, name) for name in about if getattr(self, name) != usual[name]}
         return {
@@ -76,7 +78,7 @@ class Options(SearchOptions):
     @property
     def decisive(self) -> tuple[Any, ...]:
         """What the answer depends on, besides the tables and what is known of their rows."""
-        other = ("known_pairs", "forbid", "within", "reading", "checkpoint", "callback", "max_time")
+        other = ("known_pairs", "forbid", "within", "reading", "checkpoint", "callback", "max_time", "device")
         return (self.missingness, *(getattr(self, f.name) for f in fields(Options) if f.name not in other))
 
 

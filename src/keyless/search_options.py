@@ -6,11 +6,12 @@ from typing import Literal
 
 from keyless.errors import InputError
 
-__all__ = ["Effort", "Partners", "ScaleName", "SearchOptions", "check_not_removed"]
+__all__ = ["Device", "Effort", "Partners", "ScaleName", "SearchOptions", "check_not_removed"]
 
 Partners = Literal["auto", "all", "some"]
 ScaleName = Literal["auto", "identity", "log", "sqrt", "rank"]
 Effort = Literal["quick", "normal", "thorough"]
+Device = Literal["cpu", "cuda"]
 
 
 @dataclass(kw_only=True)
@@ -29,6 +30,8 @@ class SearchOptions:
             once. `thorough` tries all ways, and compares five times.
         max_time: Seconds after which the search ends with the best result so far, and says so. If nothing was found by
             then, nobody is matched.
+        device: Where neighbours of rows are sought in tables of 5,000 rows and more: `cpu`, or `cuda`, a graphics card
+            that PyTorch sees (docs/gpu.md).
     """
 
     reference: str | None = None
@@ -37,6 +40,7 @@ class SearchOptions:
     rank: int | None = None
     effort: Effort = "normal"
     max_time: float | None = None
+    device: Device = "cpu"
 
 
 _EFFORT = ("Use effort='quick', 'normal' or 'thorough'.", "Use --effort quick, normal or thorough.")

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from keyless.cli.app import INTERRUPTED, app, say, write_out
-from keyless.cli.inputs import check_files, check_report, warnings_about
+from keyless.cli.inputs import check_device, check_files, check_report, warnings_about
 from keyless.cli.link import run_link
 from keyless.cli.options import (
     LinkingOptions,
     ReadingOptions,
     TableFiles,
-    check_device,
     command_line,
     configuration,
     from_file,
@@ -70,7 +69,7 @@ def check(
 
     reading, linking = reading or ReadingOptions(), linking or LinkingOptions()
     del config  # its options are already in the others
-    check_device(linking.device)
+    check_device(linking)
     check_files(tables, reading)
     if redact and report is None:
         raise InputError("--redact: must come with --report; it leaves ids and cell values out of that page.")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STDIN",
+    "check_device",
     "check_files",
     "check_out",
     "check_report",
@@ -275,6 +276,17 @@ def _same_rows(tables: Sequence[Table]) -> list[str]:
     return found
 
 
+def check_device(linking: LinkingOptions) -> None:
+    """Refuse a device that this machine does not have, before anything is read.
+
+    Args:
+        linking: as the command line has them.
+    """
+    from keyless.arrays import find_device
+
+    find_device(linking.device)
+
+
 def linking_options(linking: LinkingOptions, tables: Sequence[Table]) -> dict[str, Any]:
     """Return the options as `keyless.link` takes them.
 
@@ -282,9 +294,8 @@ def linking_options(linking: LinkingOptions, tables: Sequence[Table]) -> dict[st
         linking: as the command line has them.
         tables: the tables, the reference first.
     """
-    from keyless.cli.options import check_device, shared_columns
+    from keyless.cli.options import shared_columns
 
-    check_device(linking.device)
     same = {option.name: getattr(linking, option.name) for option in fields(SearchOptions)}
     return same | {
         "known_pairs": read_pairs(linking.known_pairs, tables, option="--known-pairs"),

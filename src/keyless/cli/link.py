@@ -16,6 +16,7 @@ from cyclopts import Parameter
 from keyless.cli.app import INTERRUPTED, app, say, write_out
 from keyless.cli.inputs import (
     STDIN,
+    check_device,
     check_files,
     check_out,
     check_report,
@@ -31,7 +32,6 @@ from keyless.cli.options import (
     LinkingOptions,
     ReadingOptions,
     TableFiles,
-    check_device,
     command_line,
     configuration,
     from_file,
@@ -95,7 +95,7 @@ def link(
 
     reading, linking, joining = reading or ReadingOptions(), linking or LinkingOptions(), joining or JoiningOptions()
     del config  # its options are already in the others
-    check_device(linking.device)
+    check_device(linking)
     if resume and out is None:
         raise InputError("--resume: must come with --out, the folder of the run to continue.")
     if resume and STDIN in tables:

@@ -27,7 +27,6 @@ __all__ = [
     "ReadingOptions",
     "Several",
     "TableFiles",
-    "check_device",
     "command_line",
     "configuration",
     "from_file",
@@ -38,7 +37,7 @@ _REPEATED = Parameter(negative=(), allow_leading_hyphen=True, show_default=False
 Several: TypeAlias = Annotated[tuple[str, ...], _REPEATED]
 """An option that may be given several times, also with text that begins with a hyphen."""
 
-WHERE = ("scheduler",)
+WHERE = ("scheduler", "device")
 """Options about who works, on which the answer does not depend."""
 
 OUTPUT = ("out", "report", "out-format", "raw-cells", "how", "min-probability", "no-fill")
@@ -103,7 +102,6 @@ class LinkingOptions(SearchOptions):
             `FIRST=SECOND`. Without this option, columns of the same name are; `none`: no column is. Repeatable.
         scales: Scale on which all columns of numbers are compared. `auto` chooses one for each column.
         seed: The same seed gives the same answer.
-        device: Where to compute: `cpu` or `auto`, which are the same today.
         scheduler: Address of the scheduler of a Dask cluster, such as `tcp://10.0.0.5:8786`, whose workers link two
             folders of Parquet files (docs/cluster.md).
     """
@@ -116,7 +114,6 @@ class LinkingOptions(SearchOptions):
     rank: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
     max_time: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
     seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0
-    device: str = "auto"
     scheduler: str | None = None
 
 
@@ -172,16 +169,6 @@ def from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection
 
 def _all_names() -> set[str]:
     return {*configuration((), ReadingOptions(), LinkingOptions(), JoiningOptions()), *OUTPUT}
-
-
-def check_device(device: str) -> None:
-    """Refuse devices that do not exist yet.
-
-    Args:
-        device: what the user named.
-    """
-    if device not in ("cpu", "auto"):
-        raise InputError(f"--device: must be cpu or auto; found {device!r}.")
 
 
 def shared_columns(given: Sequence[str]) -> str | list[str] | dict[str, str] | None:

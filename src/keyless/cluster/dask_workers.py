@@ -28,6 +28,8 @@ class DaskWorkers:
         client: a `distributed.Client`.
     """
 
+    device = None
+
     def __init__(self, client: Any) -> None:
         self.client = client
         self.address = str(client.scheduler.address) if client.scheduler is not None else "the scheduler"

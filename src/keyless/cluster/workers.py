@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from keyless.errors import InputError
 from keyless.progress import check_time
 
-__all__ = ["LOCAL", "Workers", "connected", "current_workers"]
+__all__ = ["LOCAL", "Workers", "connected", "current_workers", "local_workers"]
 
 
 _CONNECT = 20
@@ -23,7 +23,13 @@ _CONNECT = 20
 
 
 class Workers(Protocol):
-    """Whoever works on shards."""
+    """Whoever works on shards.
+
+    Attributes:
+        device: where neighbours are sought, as `arrays.find_device` has it; None: by the processor.
+    """
+
+    device: Any
 
     def start(self, function: Callable[..., Any], /, *given: Any) -> Any:
         """Begin `function(*given)` and return what stands for its result; `given` may hold such results.
@@ -45,11 +51,18 @@ class Workers(Protocol):
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a result says about who worked on it; nothing for this process."""
+        """What a result says about who worked on it; nothing for this process without a device."""
 
 
 class _Local:
-    """This process. Work is done at once, one piece after the other; linear algebra and neighbours use all cores."""
+    """This process. Work is done at once, one piece after the other; linear algebra and neighbours use all cores.
+
+    Args:
+        device: where neighbours are sought; None: by the processor.
+    """
+
+    def __init__(self, device: Any = None) -> None:
+        self.device = device
 
     def start(self, function: Callable[..., Any], /, *given: Any) -> Any:
         check_time()
@@ -64,10 +77,15 @@ class _Local:
 
     @property
     def about(self) -> dict[str, Any]:
-        return {}
+        return {} if self.device is None else {"device": str(self.device)}
 
 
 LOCAL: Workers = _Local()
+
+
+def local_workers(device: Any) -> Workers:
+    """Return this process with a device on which neighbours are sought; None: without."""
+    return LOCAL if device is None else _Local(device)
 
 
 def current_workers() -> Workers:

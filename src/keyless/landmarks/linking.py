@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from keyless.cluster import LOCAL, OnDisk, current_workers
+from keyless.cluster import LOCAL, OnDisk, current_workers, local_workers
 from keyless.engine import Side as TableSide
 from keyless.engine import find_pair
 from keyless.errors import CONVERGED, InputError, Status
@@ -102,6 +102,7 @@ class LargeSearch:
         callback: called with stage, step, total and objective.
         deadline: when to stop and return the best so far.
         stages: keeps finished stages, so that a search that was cut off goes on where it was.
+        device: where neighbours are sought, as `arrays.find_device` has it; None: by the processor.
     """
 
     def __init__(
@@ -118,11 +119,16 @@ class LargeSearch:
         callback: Callback | None = None,
         deadline: Deadline | None = None,
         stages: Checkpoints | None = None,
+        device: Any = None,
     ) -> None:
         self.thorough, self.stages = thorough, stages or Checkpoints(None, "")
         # Rows of this process's memory would have to travel to others, who are there for those that they can read.
         on_disk = all(isinstance(table.values, OnDisk) for table in tables)
         self.workers = current_workers() if on_disk else LOCAL
+        self.on_cluster = self.workers is not LOCAL
+        if self.on_cluster and device is not None:
+            raise InputError("device: must be 'cpu' where a cluster works; found a card of this machine.")
+        self.workers = self.workers if self.on_cluster else local_workers(device)
         self.tables, self.may_be_alone, self.constraints, self.seed = tuple(tables), may_be_alone, constraints, seed
         self.shared = {} if shared is None else shared
         self.rank_given, self.largest_rank = rank is not None, 40 if rank is None else rank
@@ -171,7 +177,7 @@ class LargeSearch:
 
     def check_workers(self) -> None:
         """Refuse work that the workers of a cluster cannot do, before it begins."""
-        if self.workers is LOCAL:
+        if not self.on_cluster:
             return
         if len(self.tables) > 2:
             raise InputError(
@@ -348,7 +354,7 @@ class LargeSearch:
         matched = match(found)
         for _ in range(_LEFTOVER_ROUNDS if way.found else 0):
             rows = np.flatnonzero(matched.permutation < 0)
-            columns = np.setdiff1d(np.arange(len(right)), matched.permutation)
+            columns = _others(matched.permutation, len(right))
             if (
                 not (len(rows) and len(columns))
                 or self.expired()
@@ -407,7 +413,9 @@ class LargeSearch:
         columns = self.shared.get((0, number))
         if not columns:
             return None
-        pairs, evaluations = similar_rows((self.tables[0], self.tables[number]), columns, rng=self.rng, seed=self.seed)
+        pairs, evaluations = similar_rows(
+            (self.tables[0], self.tables[number]), columns, rng=self.rng, seed=self.seed, device=self.workers.device
+        )
         self.evaluations += evaluations
         return pairs
 
@@ -463,6 +471,13 @@ def _better(one: LandmarkMap, other: LandmarkMap) -> LandmarkMap:
     """Return the map that more held-out rows confirm, with a record of what was tried for both."""
     best = max(one, other, key=lambda found: (found.found, found.verified))
     return replace(best, tried=one.tried + other.tried)
+
+
+def _others(chosen: IntArray, size: int) -> IntArray:
+    """Return the numbers below `size` that are not chosen."""
+    free = np.ones(size, dtype=bool)
+    free[chosen[chosen >= 0]] = False
+    return np.flatnonzero(free)
 
 
 def _by_label(rows: IntArray, labels: IntArray) -> list[tuple[int, IntArray]]:

@@ -47,6 +47,9 @@ HOPELESS = 25.0
 _SAMPLE = 65_536
 """Points by which cells are cut."""
 
+_CELL_ON_DEVICE = 2**24
+"""Points of a cell at the most where a card searches it: 40 latents of so many take 3 GB there."""
+
 _MOST_CELLS = 16
 """Cells that a row looks into at the most, the nearest; rows that would look into more lower the recall."""
 
@@ -87,6 +90,7 @@ class _How:
     further: bool
     lowest: float
     seed: int
+    device: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,18 +133,21 @@ def find_near(
     left, right = (cloud.rows for cloud in clouds)
     metric = Metric.between(clouds[0].precision, clouds[1].precision)
     total = len(right) if part[1] is None else len(part[1])
-    how = _How(metric, _cells(right, part[1], metric, total, seed), total, exact, further, lowest, seed)
-    workers, cells = left.workers, range(len(how.cells))
+    device = left.workers.device
+    count = -(-total // (CELL if device is None else _CELL_ON_DEVICE))
+    cells = _cells(right, part[1], metric, count, seed)
+    how = _How(metric, cells, total, exact, further, lowest, seed, device)
+    workers, every = left.workers, range(len(how.cells))
     asking, points = _homes(left, part[0], how, asking=True), _homes(right, part[1], how, asking=False)
     found = []
-    for cell in cells:
+    for cell in every:
         one, other = _pieces(left, asking, how, cell, asking=True), _pieces(right, points, how, cell, asking=False)
         found.append(workers.start(_search, one, other, cell, how))
         del one, other
     again: list[Any] = []
-    looking = found if len(cells) > 1 else []
+    looking = found if len(every) > 1 else []
     for last in (False, True) if looking else ():
-        counts = np.array(workers.fetch([workers.start(_counts, each, len(cells)) for each in looking]))
+        counts = np.array(workers.fetch([workers.start(_counts, each, len(every)) for each in looking]))
         seen: dict[int, Any] = {}
         for cell in np.flatnonzero(counts.any(axis=0)).tolist():
             one = [workers.start(_going_to, looking[home], cell) for home in np.flatnonzero(counts[:, cell]).tolist()]
@@ -160,10 +167,10 @@ def find_near(
     return replace(near, recall=min(near.recall, 1 - cut / max(len(near.asked), 1)))
 
 
-def _cells(points: Sharded, chosen: IntArray | None, metric: Metric, total: int, seed: int) -> Cells:
-    count = -(-total // CELL)
+def _cells(points: Sharded, chosen: IntArray | None, metric: Metric, count: int, seed: int) -> Cells:
     if count <= 1:
         return Cells.of(np.empty((0, 1)), 1)
+    total = len(points) if chosen is None else len(chosen)
     rows = sampled(total, _SAMPLE, np.random.default_rng([seed, 59]))
     return Cells.of(metric.points(points.take(rows if chosen is None else chosen[rows])), count)
 
@@ -350,7 +357,7 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
     enough = 2 * (offsets - np.log(max(how.total, 1)) - _BEYOND_CHANCE) if how.exact else None
     # Who is less likely than a stranger is nobody's partner; where everybody is wanted, the nearest always matters.
     limit = 2 * offsets if how.exact and how.lowest > -np.inf else None
-    found = nearest(points, queries, count, enough=enough, limit=limit, seed=how.seed)
+    found = nearest(points, queries, count, enough=enough, limit=limit, seed=how.seed, device=how.device)
     ratios = _ratios(points, queries, offsets, found.points)
     runner_up = np.partition(ratios, -2, axis=1)[:, -2] if count > 1 else np.full(len(queries), -np.inf)
     evaluations, recall = found.evaluations, found.recall
@@ -368,7 +375,7 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
     del found, ratios, keep, place
     if close.any():
         again = np.flatnonzero(close)
-        more = nearest(points, queries[again], min(_FURTHER, len(points)), seed=how.seed)
+        more = nearest(points, queries[again], min(_FURTHER, len(points)), seed=how.seed, device=how.device)
         ratios = _ratios(points, queries[again], offsets[again], more.points)
         keep = (ratios > bar[again, None] - (_CLOSE if how.exact else HOPELESS)) & (more.points >= 0)
         index, place = np.nonzero(keep)

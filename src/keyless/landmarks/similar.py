@@ -28,6 +28,7 @@ def similar_rows(
     *,
     rng: np.random.Generator,
     seed: int,
+    device: Any = None,
 ) -> tuple[IntArray | None, int]:
     """Return some rows of the smaller table with the nearest of the larger, k × 2, and the distances looked at.
 
@@ -36,6 +37,7 @@ def similar_rows(
         columns: numbers of the columns that both have.
         rng: draws the rows.
         seed: of the search for the nearest.
+        device: where that is; None: the processor.
     """
     small = int(len(tables[1]) < len(tables[0]))
     rows = [np.arange(len(table)) for table in tables]
@@ -49,7 +51,7 @@ def similar_rows(
     (few, queries), (many, points) = seen[small], seen[1 - small]
     if not (len(few) and len(many)):
         return None, 0
-    near = nearest(points, queries, 1, seed=seed)
+    near = nearest(points, queries, 1, seed=seed, device=device)
     pairs = few, many[near.points[:, 0]]
     return np.stack(pairs[::-1] if small else pairs, axis=1), near.evaluations
 

@@ -1,0 +1,161 @@
+"""Points sorted into cells, so that who looks for near ones need not look at all: on any device.
+
+Written once for arrays of all libraries. A point drawn at random is the centre of each cell, and every point is in the
+cell of the centre nearest to it. Queries look into the cells of the centres nearest to them; those that look into the
+same cell do so together, in tiles of equal size, so that distances are products of small matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from keyless.arrays import Array, array_like, batches, namespace, on_cpu, on_device, smallest, to_numpy
+
+__all__ = ["CellIndex", "nearest_of_all"]
+
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_TILE = 64
+"""Queries that look into a cell together."""
+
+_IN_MEMORY, _ON_CARD = 2**24, 2**28
+"""Distances that are held at a time, in main memory and on a card: a gigabyte there."""
+
+_QUERIES = 2**18
+"""Queries that are looked after at a time."""
+
+
+def nearest_of_all(points: Array, queries: Array, count: int) -> tuple[Array, Array]:
+    """Return the squared distances and the numbers of the `count` points nearest to each query, the nearest first.
+
+    Args:
+        points: points × dimensions.
+        queries: queries × dimensions, of the same library on the same device.
+        count: how many, at most as many as there are points.
+    """
+    xp = namespace(points, queries)
+    length = xp.sum(points * points, axis=1)
+    near, found = [], []
+    for part in batches(len(queries), _held(points) // max(len(points), 1)):
+        some = queries[part]
+        value, place = smallest(length[None, :] - 2 * (some @ points.T), count)
+        near.append(value + xp.sum(some * some, axis=1)[:, None])
+        found.append(place)
+    return xp.concat(near), xp.concat(found)
+
+
+class CellIndex:
+    """Points in cells; it is asked as an index of faiss is.
+
+    Args:
+        points: points × dimensions, an array of numpy.
+        cells: how many cells there are.
+        rng: draws the centres.
+        device: where the search is, as `arrays.find_device` has it.
+
+    Attributes:
+        nlist: number of cells.
+        nprobe: cells that a query looks into.
+        looked: distances of points and queries that were looked at.
+    """
+
+    def __init__(self, points: Array, cells: int, rng: np.random.Generator, device: Any) -> None:
+        points = on_device(points, device)
+        xp = namespace(points)
+        self.nlist, self.nprobe, self.looked = cells, 1, 0
+        chosen = np.sort(rng.choice(len(points), cells, replace=False, shuffle=False))
+        self._centres = xp.take(points, self._whole(chosen, points), axis=0)
+        cell = self._cells_of(points, 1)[:, 0]
+        self._order = xp.argsort(cell, stable=True)
+        bounds = self._whole(np.arange(cells + 1), points)
+        self._edges = to_numpy(xp.searchsorted(xp.take(cell, self._order), bounds))
+        # Beside its centre a point is small, and so are the errors of its distances.
+        middles = xp.take(self._centres, xp.take(cell, self._order), axis=0)
+        self._points = xp.take(points, self._order, axis=0) - middles
+        self._length = xp.sum(self._points * self._points, axis=1)
+
+    def search(self, queries: Any, count: int) -> tuple[Any, IntArray]:
+        """Return the squared distances and the numbers of the nearest points of `nprobe` cells, −1 where there are few.
+
+        Args:
+            queries: queries × dimensions, an array of numpy.
+            count: how many points.
+        """
+        distance, found = np.empty((len(queries), count), dtype=np.float32), np.empty((len(queries), count), np.int64)
+        for part in batches(len(queries), _QUERIES):
+            near, places = self._nearest(array_like(queries[part], self._points), count)
+            distance[part], found[part] = to_numpy(near), to_numpy(places)
+        return distance, found
+
+    def _nearest(self, queries: Array, count: int) -> tuple[Array, Array]:
+        xp = namespace(queries)
+        cell = xp.reshape(self._cells_of(queries, self.nprobe), (-1,))
+        order = xp.argsort(cell, stable=True)
+        bounds = self._whole(np.arange(self.nlist + 1), queries)
+        edges = to_numpy(xp.searchsorted(xp.take(cell, order), bounds))
+        near = xp.full((len(cell), count), xp.inf, dtype=queries.dtype, device=queries.device)
+        places = xp.full((len(cell), count), -1, dtype=order.dtype, device=queries.device)
+        for cells, first, last in self._tiles(edges):
+            # A tile that is not full looks for its last query several times.
+            pairs = np.minimum(first[:, None] + np.arange(_TILE), last[:, None] - 1)
+            pair = xp.take(order, self._whole(pairs.ravel(), order))
+            value, place = self._in_cells(xp.take(queries, pair // self.nprobe, axis=0), cells, count)
+            near[pair, : value.shape[1]], places[pair, : value.shape[1]] = value, place
+        near, places = (xp.reshape(part, (len(queries), self.nprobe * count)) for part in (near, places))
+        if self.nprobe == 1:
+            return near, places
+        near, chosen = smallest(near, count)
+        return near, xp.take_along_axis(places, chosen, axis=1)
+
+    def _tiles(self, edges: IntArray) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
+        """Yield tiles of queries, some at a time: the cell, and the first and the end of the queries, of each."""
+        asked, size = np.diff(edges), np.diff(self._edges)
+        self.looked += int(asked @ size)
+        tiles = np.where(size > 0, -(-asked // _TILE), 0)
+        cell = np.repeat(np.arange(self.nlist), tiles)
+        nth = np.arange(len(cell)) - np.repeat(np.cumsum(tiles) - tiles, tiles)
+        first = edges[cell] + nth * _TILE
+        last = np.minimum(first + _TILE, edges[cell + 1])
+        # Those of cells of about the same size together: all are filled up to the largest.
+        order = np.argsort(-size[cell], kind="stable")
+        start = 0
+        while start < len(order):
+            stop = start + max(_held(self._points) // (_TILE * int(size[cell[order[start]]])), 1)
+            some = order[start:stop]
+            yield cell[some], first[some], last[some]
+            start = stop
+
+    def _in_cells(self, queries: Array, cells: IntArray, count: int) -> tuple[Array, Array]:
+        """Return the nearest points of each tile's queries in its cell; not more than the largest cell has."""
+        xp = namespace(queries)
+        start, size = self._edges[cells], np.diff(self._edges)[cells]
+        width = int(size.max())
+        inside = np.arange(width)[None, :] < size[:, None]
+        rows = self._whole(np.where(inside, start[:, None] + np.arange(width), 0).ravel(), queries)
+        points = xp.reshape(xp.take(self._points, rows, axis=0), (len(cells), width, -1))
+        length = xp.reshape(xp.take(self._length, rows), (len(cells), width))
+        length = xp.where(array_like(inside, queries, dtype=xp.bool), length, xp.inf)
+        middles = xp.take(self._centres, self._whole(cells, queries), axis=0)
+        queries = xp.reshape(queries, (len(cells), _TILE, -1)) - middles[:, None, :]
+        square = length[:, None, :] - 2 * (queries @ xp.permute_dims(points, (0, 2, 1)))
+        value, place = smallest(square, min(count, width))
+        value = xp.reshape(value + xp.sum(queries * queries, axis=2)[:, :, None], (len(cells) * _TILE, -1))
+        place = xp.reshape(place + self._whole(start, queries)[:, None, None], (len(cells) * _TILE * value.shape[1],))
+        # Beyond the last point of the last cell there is none.
+        place = xp.minimum(place, self._whole(np.array(len(self._order) - 1), queries))
+        found = xp.reshape(xp.take(self._order, place), value.shape)
+        return value, xp.where(xp.isinf(value), self._whole(np.array(-1), queries), found)
+
+    def _cells_of(self, rows: Array, count: int) -> Array:
+        return nearest_of_all(self._centres, rows, count)[1]
+
+    @staticmethod
+    def _whole(numbers: IntArray, like: Array) -> Array:
+        return array_like(numbers, like, dtype=namespace(like).int64)
+
+
+def _held(points: Array) -> int:
+    return _IN_MEMORY if on_cpu(points) else _ON_CARD

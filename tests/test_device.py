@@ -1,0 +1,164 @@
+"""Neighbours on a device of PyTorch: here its processor, for which the source is the same as for a graphics card."""
+
+import sys
+
+import numpy as np
+import pytest
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
+
+import keyless
+from keyless import linking
+from keyless.arrays import find_device, smallest
+from keyless.errors import InputError
+from keyless.landmarks import LargeSearch
+from keyless.landmarks import linking as landmarks
+from keyless.options import Options
+from keyless.pairs import cell_index, neighbours
+from keyless.pairs.cell_index import CellIndex, nearest_of_all
+from keyless.pairs.neighbours import nearest
+
+torch = pytest.importorskip("torch")
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("shape", [(7, 40), (2, 5, 9)])
+def test_the_smallest_entries_are_those_that_sorting_finds(rng, shape, count):
+    values = rng.permutation(int(np.prod(shape))).reshape(shape).astype(float)
+    order = np.argsort(values, axis=-1)[..., :count]
+    for given in (values, torch.tensor(values)):
+        found, place = smallest(given, count)
+        np.testing.assert_array_equal(np.asarray(place), order)
+        np.testing.assert_array_equal(np.asarray(found), np.take_along_axis(values, order, axis=-1))
+
+
+def test_all_pairs_are_those_of_scipy(rng, monkeypatch):
+    monkeypatch.setattr(cell_index, "_IN_MEMORY", 1_000)
+    points, queries = rng.normal(size=(300, 4)), rng.normal(size=(50, 4))
+    distance, found = nearest_of_all(torch.tensor(points), torch.tensor(queries), 6)
+    expected, places = cKDTree(points).query(queries, k=6)
+    np.testing.assert_array_equal(found.numpy(), places)
+    np.testing.assert_allclose(distance.numpy(), expected**2)
+
+
+@pytest.mark.parametrize(("held", "centre"), [(2**24, 0.0), (5_000, 1_000.0)])
+def test_who_looks_into_all_cells_finds_the_nearest(rng, monkeypatch, held, centre):
+    """Far from 0 distances are as exact as near it: single precision alone would be wrong by 0.1."""
+    monkeypatch.setattr(cell_index, "_IN_MEMORY", held)
+    monkeypatch.setattr(cell_index, "_QUERIES", 130)
+    points = (centre + rng.normal(size=(1_000, 5))).astype(np.float32)
+    queries = (centre + rng.normal(size=(300, 5))).astype(np.float32)
+    index = CellIndex(points, 30, np.random.default_rng(0), CPU)
+    index.nprobe = 30
+    distance, found = index.search(queries, 4)
+    all_distances = cdist(queries.astype(float), points.astype(float), "sqeuclidean")
+    expected = np.sort(all_distances, axis=1)[:, :4]
+    np.testing.assert_allclose(np.take_along_axis(all_distances, found, axis=1), expected, atol=1e-3)
+    np.testing.assert_allclose(distance, expected, atol=1e-3)
+    assert index.looked == 300 * 1_000
+
+
+def test_who_looks_into_one_cell_finds_the_nearest_of_that_cell(rng):
+    points, queries = rng.normal(size=(400, 3)).astype(np.float32), rng.normal(size=(90, 3)).astype(np.float32)
+    index = CellIndex(points, 20, np.random.default_rng(5), CPU)
+    centres = points[np.sort(np.random.default_rng(5).choice(400, 20, replace=False, shuffle=False))]
+    home, asked = cKDTree(centres).query(points)[1], cKDTree(centres).query(queries)[1]
+    _, found = index.search(queries, 30)
+    for query, cell, own in zip(queries, asked, found, strict=True):
+        members = np.flatnonzero(home == cell)
+        order = members[np.argsort(((points[members] - query) ** 2).sum(axis=1))][:30]
+        np.testing.assert_array_equal(own[: len(order)], order)
+        assert (own[len(order) :] == -1).all()
+
+
+def test_points_that_coincide_leave_cells_empty(rng):
+    """Of five places with 200 points each, ten are centres: at least five cells have nobody in them."""
+    places = rng.normal(size=(5, 3)).astype(np.float32)
+    points = np.repeat(places, 200, axis=0)
+    index = CellIndex(points, 10, np.random.default_rng(0), CPU)
+    index.nprobe = 10
+    distance, found = index.search(places, 250)
+    np.testing.assert_array_equal(np.sort(found[:, :200] // 200, axis=1), np.repeat(np.arange(5)[:, None], 200, axis=1))
+    np.testing.assert_allclose(distance[:, :200], 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("most", [10**12, 0])
+def test_neighbours_on_a_device_are_the_true_ones(rng, monkeypatch, most):
+    monkeypatch.setattr(neighbours, "_ALL_ON_DEVICE", most)
+    points = rng.normal(size=(12_000, 8))
+    queries = points[:1_500] + 0.1 * rng.normal(size=(1_500, 8))
+    found = nearest(points, queries, 3, device=CPU)
+    expected = cKDTree(points.astype(np.float32)).query(queries.astype(np.float32))[1]
+    assert (found.points[:, 0] == expected).mean() >= 0.999
+    assert found.recall >= 0.999
+    assert (found.evaluations == 12_000 * 1_500) is (most > 0)
+
+
+def test_a_device_that_is_not_there_is_refused_in_one_line(monkeypatch):
+    assert find_device("cpu") is None
+    tables = [np.eye(4), np.eye(4)]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match=r"^device: 'cuda' needs a graphics card that PyTorch sees; it sees none"):
+        keyless.link(tables, device="cuda")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match=r"^device: 'cuda' needs PyTorch, which is not installed. Run: pip install"):
+        keyless.link(tables, device="cuda")
+    with pytest.raises(InputError, match="device: must be one of 'cpu', 'cuda'; found 'tpu'"):
+        keyless.link(tables, device="tpu")
+
+
+def test_a_device_and_a_cluster_exclude_each_other(monkeypatch):
+    monkeypatch.setattr(landmarks, "current_workers", object)
+    with pytest.raises(InputError, match="device: must be 'cpu' where a cluster works"):
+        LargeSearch([], device=CPU)
+
+
+def test_kept_stages_do_not_depend_on_the_device():
+    assert Options(device="cpu").decisive == Options(device="cuda").decisive
+    assert Options(device="cuda").changed == {"device": "cuda"}
+
+
+def shuffled(rng, case, rows=11_000):
+    """Two tables, with gaps, or with 70% of the entities in common, and the right row of each."""
+    latents = rng.laplace(size=(2 * rows, 6))
+    own = np.r_[: round(0.7 * rows), rows : rows + rows - round(0.7 * rows)] if case == "strangers" else np.arange(rows)
+    order = rng.permutation(rows)
+    tables = [
+        side @ rng.normal(size=(6, width)) + 0.3 * rng.normal(size=(rows, width))
+        for side, width in ((latents[:rows], 20), (latents[own[order]], 16))
+    ]
+    if case == "gaps":
+        for table in tables:
+            table[rng.random(table.shape) < 0.15] = np.nan
+    truth = np.full(2 * rows, -1)
+    truth[own[order]] = np.arange(rows)
+    return tables, truth[:rows]
+
+
+@pytest.mark.parametrize(
+    ("case", "tolerance"),
+    [
+        pytest.param("complete", 1e-5, marks=pytest.mark.slow),
+        pytest.param("strangers", 1e-5, marks=pytest.mark.soak),
+        pytest.param("gaps", 0.05, marks=pytest.mark.soak),
+    ],
+)
+def test_a_device_gives_the_answer_of_the_processor(rng, monkeypatch, case, tolerance):
+    """Both sort the points into cells, each in its own way; the tolerance is that of docs/gpu.md."""
+    monkeypatch.setattr(neighbours, "_ALL_PAIRS", 0)
+    monkeypatch.setattr(neighbours, "_ALL_ON_DEVICE", 0)
+    tables, truth = shuffled(rng, case)
+    plain = keyless.link(tables, random_state=0)
+    monkeypatch.setattr(linking, "find_device", lambda _name: CPU)
+    found = keyless.link(tables, random_state=0)
+    assert "device" not in plain.choices["landmarks"]
+    assert found.choices["landmarks"]["device"] == "cpu"
+    assert found.evidence.verdict == plain.evidence.verdict == "linked"
+    same = found.permutations["table1"] == plain.permutations["table1"]
+    assert same.mean() >= 0.999
+    assert (found.permutations["table1"] == truth).mean() > 0.95
+    np.testing.assert_allclose(
+        found.found["table1"].probability[same], plain.found["table1"].probability[same], atol=tolerance
+    )
