@@ -100,8 +100,8 @@ class CellIndex:
         places = xp.full((len(cell), count), -1, dtype=order.dtype, device=queries.device)
         for cells, first, last in self._tiles(edges):
             # A tile that is not full looks for its last query several times.
-            pairs = np.minimum(first[:, None] + np.arange(_TILE), last[:, None] - 1)
-            pair = xp.take(order, self._whole(pairs.ravel(), order))
+            pairs = self._whole(first, order)[:, None] + self._whole(np.arange(_TILE), order)
+            pair = xp.take(order, xp.reshape(xp.minimum(pairs, self._whole(last - 1, order)[:, None]), (-1,)))
             value, place = self._in_cells(xp.take(queries, pair // self.nprobe, axis=0), cells, count)
             near[pair, : value.shape[1]], places[pair, : value.shape[1]] = value, place
         near, places = (xp.reshape(part, (len(queries), self.nprobe * count)) for part in (near, places))
@@ -131,21 +131,21 @@ class CellIndex:
     def _in_cells(self, queries: Array, cells: IntArray, count: int) -> tuple[Array, Array]:
         """Return the nearest points of each tile's queries in its cell; not more than the largest cell has."""
         xp = namespace(queries)
-        start, size = self._edges[cells], np.diff(self._edges)[cells]
-        width = int(size.max())
-        inside = np.arange(width)[None, :] < size[:, None]
-        rows = self._whole(np.where(inside, start[:, None] + np.arange(width), 0).ravel(), queries)
+        width = int(np.diff(self._edges)[cells].max())
+        start, stop = (self._whole(self._edges[cells + k], queries)[:, None] for k in (0, 1))
+        rows = start + self._whole(np.arange(width), queries)
+        # A cell that is smaller than the largest is filled up with points at an infinite distance.
+        inside = rows < stop
+        rows = xp.reshape(xp.minimum(rows, stop - 1), (-1,))
         points = xp.reshape(xp.take(self._points, rows, axis=0), (len(cells), width, -1))
         length = xp.reshape(xp.take(self._length, rows), (len(cells), width))
-        length = xp.where(array_like(inside, queries, dtype=xp.bool), length, xp.inf)
+        length = xp.where(inside, length, xp.inf)
         middles = xp.take(self._centres, self._whole(cells, queries), axis=0)
         queries = xp.reshape(queries, (len(cells), _TILE, -1)) - middles[:, None, :]
         square = length[:, None, :] - 2 * (queries @ xp.permute_dims(points, (0, 2, 1)))
         value, place = smallest(square, min(count, width))
         value = xp.reshape(value + xp.sum(queries * queries, axis=2)[:, :, None], (len(cells) * _TILE, -1))
-        place = xp.reshape(place + self._whole(start, queries)[:, None, None], (len(cells) * _TILE * value.shape[1],))
-        # Beyond the last point of the last cell there is none.
-        place = xp.minimum(place, self._whole(np.array(len(self._order) - 1), queries))
+        place = xp.reshape(xp.minimum(place + start[:, :, None], (stop - 1)[:, :, None]), (-1,))
         found = xp.reshape(xp.take(self._order, place), value.shape)
         return value, xp.where(xp.isinf(value), self._whole(np.array(-1), queries), found)
 
