@@ -24,8 +24,8 @@ _TILE = 64
 _IN_MEMORY, _ON_CARD = 2**24, 2**28
 """Distances that are held at a time, in main memory and on a card: a gigabyte there."""
 
-_QUERIES = 2**18
-"""Queries that are looked after at a time."""
+_QUERIES, _FOUND = 2**18, 2**26
+"""Queries that are looked after at a time, at the most, and points that all their cells may give: a gigabyte."""
 
 
 def nearest_of_all(points: Array, queries: Array, count: int) -> tuple[Array, Array]:
@@ -85,7 +85,7 @@ class CellIndex:
             count: how many points.
         """
         distance, found = np.empty((len(queries), count), dtype=np.float32), np.empty((len(queries), count), np.int64)
-        for part in batches(len(queries), _QUERIES):
+        for part in batches(len(queries), min(_QUERIES, _FOUND // (self.nprobe * count))):
             near, places = self._nearest(array_like(queries[part], self._points), count)
             distance[part], found[part] = to_numpy(near), to_numpy(places)
         return distance, found
