@@ -11,6 +11,7 @@ from scipy import sparse
 from keyless.assignment import Matching, best_matching
 from keyless.assignment.candidates import keep_pairs, row_components
 from keyless.cluster import Workers
+from keyless.pairs.posterior import pair_places
 
 __all__ = ["match_in_parts"]
 
@@ -38,6 +39,15 @@ def match_in_parts(
     if gains.nnz <= PAIRS:
         return _matched(gains, remaining())
     paying = keep_pairs(gains, gains.data > 0)
+    rows, places = pair_places(paying)
+    # Most rows have one candidate, whose only candidate they are.
+    lone = (np.diff(paying.indptr)[rows] == 1) & (np.bincount(places, minlength=gains.shape[1])[places] == 1)
+    permutation = np.full(gains.shape[0], -1, dtype=np.int64)
+    permutation[rows[lone]] = places[lone]
+    surely = float(paying.data[lone].sum(dtype=np.float64))
+    paying = keep_pairs(paying, ~lone)
+    busy = np.flatnonzero(np.diff(paying.indptr))
+    paying = paying[busy]
     component = row_components(paying)
     size = np.bincount(component, weights=np.diff(paying.indptr))
     # Components follow each other; a part begins wherever enough pairs have come together.
@@ -52,17 +62,16 @@ def match_in_parts(
         bare = sparse.csr_array((some.data, place, some.indptr), shape=(len(own), len(there)))
         started.append(workers.start(_matched, bare, remaining()))
         columns.append(there)
-    permutation = np.full(gains.shape[0], -1, dtype=np.int64)
     found = workers.fetch(started)
     for own, there, match in zip(chosen, columns, found, strict=True):
         has = match.permutation >= 0
-        permutation[own[has]] = there[match.permutation[has]]
+        permutation[busy[own[has]]] = there[match.permutation[has]]
     return Matching(
         permutation,
-        sum(match.gain for match in found),
-        sum(match.bound for match in found),
+        surely + sum(match.gain for match in found),
+        surely + sum(match.bound for match in found),
         sum(match.components for match in found),
-        max(match.largest for match in found),
+        max((match.largest for match in found), default=0),
     )
 
 

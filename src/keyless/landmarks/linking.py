@@ -27,6 +27,7 @@ from keyless.landmarks.testing import Tested, chance_score, tested
 from keyless.model.factor_model import FactorModel, padded
 from keyless.pairs.constraints import Constraints
 from keyless.pairs.posterior import largest, pair_places, prior_log_odds
+from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, is_late, time_left
 from keyless.saved.checkpoints import Checkpoints
 
@@ -187,6 +188,7 @@ class LargeSearch:
         rows = min(max(len(table) for table in self.tables), CELL)
         self.workers.check(rows * self.largest_rank * 4 * _ARRAYS_OF_A_CELL)
 
+    @one_thread()
     def models(self) -> tuple[FactorModel, ...]:
         """Return a model of each table by itself, from a sample of its rows."""
         models = []
@@ -236,6 +238,7 @@ class LargeSearch:
             clouds = left.cloud(), right.cloud()
         return (left.model, right.model), self.fitted
 
+    @one_thread()
     def mapped(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int) -> LandmarkMap:
         """Find the rotation of the right cloud onto the left one."""
         attempts = self.attempts(clouds, number)
@@ -301,7 +304,8 @@ class LargeSearch:
         rank = min(
             left.model.rank + 5, self.largest_rank if self.rank_given else max(self.largest_rank, left.model.rank)
         )
-        model = fit_rows(values, mask, rank=rank, start=left.model.joined(right.model), expired=self.expired)
+        with one_thread():
+            model = fit_rows(values, mask, rank=rank, start=left.model.joined(right.model), expired=self.expired)
         width = first.shape[1]
         left, right = (
             replace(side, model=model.columns(part))
