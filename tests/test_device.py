@@ -13,6 +13,7 @@ from keyless.arrays import find_device, smallest
 from keyless.errors import InputError
 from keyless.landmarks import LargeSearch
 from keyless.landmarks import linking as landmarks
+from keyless.landmarks.scores import LargeTable
 from keyless.options import Options
 from keyless.pairs import cell_index, neighbours
 from keyless.pairs.cell_index import CellIndex, nearest_of_all
@@ -115,6 +116,20 @@ def test_a_device_and_a_cluster_exclude_each_other(monkeypatch):
         LargeSearch([], device=CPU)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scores_on_a_device_are_those_of_the_processor(rng, dtype):
+    """A row outside the sample is far beyond what the others say, and is held at the largest score."""
+    values = (5 + rng.normal(size=(400, 3))).astype(dtype)
+    table = LargeTable.scaled(
+        values, np.broadcast_to(np.True_, values.shape), kinds=["identity"] * 3, rng=np.random.default_rng(0)
+    )
+    values[7] = 1e6
+    values.flags.writeable = False
+    found = table.scores_on(slice(3, 50), CPU).numpy()
+    np.testing.assert_allclose(found, table.scores(slice(3, 50))[0], rtol=1e-12)
+    np.testing.assert_array_equal(found[4], np.sqrt(400))
+
+
 def test_kept_stages_do_not_depend_on_the_device():
     assert Options(device="cpu").decisive == Options(device="cuda").decisive
     assert Options(device="cuda").changed == {"device": "cuda"}
@@ -141,7 +156,7 @@ def shuffled(rng, case, rows=11_000):
     ("case", "tolerance"),
     [
         pytest.param("complete", 1e-5, marks=pytest.mark.slow),
-        pytest.param("strangers", 1e-5, marks=pytest.mark.soak),
+        pytest.param("strangers", 0.05, marks=pytest.mark.soak),
         pytest.param("gaps", 0.05, marks=pytest.mark.soak),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from keyless.alignment.latents import Latents, whitening
-from keyless.arrays import batches
+from keyless.arrays import array_like, batches, to_numpy
 from keyless.cluster import LOCAL, Workers
 from keyless.landmarks.scores import LargeTable
 from keyless.landmarks.shards import BATCH, Sharded, edges_of, in_batches
@@ -60,6 +60,11 @@ class Side:
             rows is None or bool((rows >= 0).all()) for rows in self.rows
         )
 
+    @property
+    def simple(self) -> bool:
+        """Whether this is one table as given, on plain scales."""
+        return len(self.tables) == 1 and self.rows[0] is None and self.tables[0].plain is not None
+
     def scores(self, entities: slice | IntArray) -> tuple[FloatArray, Any]:
         """Return standard scores and mask of some entities, the tables side by side."""
         values, masks = [], []
@@ -90,7 +95,8 @@ class Side:
             covariance = np.linalg.inv(single.precision[0] + np.eye(self.model.rank))
             linear = (self.model.loadings / self.model.noise[:, None]) @ covariance
             first = posterior(single)[0][0] - scores[0] @ linear
-            shards = [self.workers.start(_linear_means, bare, part, linear, first) for part in parts]
+            device = self.workers.device if self.simple else None
+            shards = [self.workers.start(_linear_means, bare, part, linear, first, device) for part in parts]
             return Cloud(Sharded(tuple(shards), edges, turn, self.workers), single.precision[0])
         both = [self.workers.start(_exact_means, bare, part) for part in parts]
         shards = [self.workers.start(itemgetter(0), found) for found in both]
@@ -98,12 +104,16 @@ class Side:
         return Cloud(Sharded(tuple(shards), edges, turn, self.workers), total / len(self))
 
 
-def _linear_means(side: Side, entities: slice, linear: FloatArray, first: FloatArray) -> FloatArray:
+def _linear_means(side: Side, entities: slice, linear: FloatArray, first: FloatArray, device: Any) -> FloatArray:
     """Return the posterior means of some entities, all of the same precision."""
     means = np.empty((entities.stop - entities.start, linear.shape[1]), dtype=np.float32)
     for part in batches(len(means), BATCH):
         rows = slice(entities.start + part.start, entities.start + part.stop)
-        means[part] = side.scores(rows)[0] @ linear + first
+        if device is None:
+            means[part] = side.scores(rows)[0] @ linear + first
+        else:
+            scores = side.tables[0].scores_on(rows, device)
+            means[part] = to_numpy(scores @ array_like(linear, scores)) + first
     return means
 
 

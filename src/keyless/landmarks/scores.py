@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import batches
+from keyless.arrays import Array, array_like, batches, namespace, on_device
 from keyless.cluster import OnDisk
 from keyless.landmarks.shards import BATCH
 from keyless.model.factor_model import FactorModel, fit, fit_table
@@ -90,20 +90,42 @@ class LargeTable:
     def scores(self, rows: slice | IntArray) -> tuple[FloatArray, BoolArray]:
         """Return standard scores (0 where missing) and mask of some rows."""
         values, mask = np.asarray(self.values[rows], dtype=np.float64), np.asarray(self.mask[rows], dtype=bool)
-        if all(scale.kind == "identity" and scale.spread for scale in self.scales):
+        if self.plain is not None:
             # By far the commonest case, done at once.
-            centre, spread = (
-                np.array([getattr(scale, name) for scale in self.scales]) for name in ("centre", "spread")
-            )
-            scores = (values - centre) / spread
+            scores = (values - self.plain[0]) / self.plain[1]
         else:
             scores = np.empty(values.shape)
             for k, scale in enumerate(self.scales):
                 scores[:, k] = scale.apply(np.where(mask[:, k], values[:, k], scale.centre))
-        # No score of a column scaled by all of its rows is larger; those of rows outside the sample could be anything.
-        most = np.sqrt(len(self.values))
-        np.clip(scores, -most, most, out=scores)
+        # Those of rows outside the sample could be anything.
+        np.clip(scores, -self.largest, self.largest, out=scores)
         return (scores if self.complete else np.where(mask, scores, 0.0)), mask
+
+    @cached_property
+    def plain(self) -> tuple[FloatArray, FloatArray] | None:
+        """Centres and spreads of the columns, where that is all that their scales are."""
+        if not all(scale.kind == "identity" and scale.spread for scale in self.scales):
+            return None
+        return np.array([scale.centre for scale in self.scales]), np.array([scale.spread for scale in self.scales])
+
+    @property
+    def largest(self) -> float:
+        """The score beyond which no column that is scaled by all of its rows has any."""
+        return float(np.sqrt(len(self.values)))
+
+    def scores_on(self, rows: slice, device: Any) -> Array:
+        """Return standard scores of some rows on a device; nothing may be missing, and all scales must be plain.
+
+        Args:
+            rows: which.
+            device: as `arrays.find_device` has it.
+        """
+        assert self.plain is not None  # the caller has asked
+        values = on_device(np.asarray(self.values[rows]), device)
+        xp = namespace(values)
+        values = xp.astype(values, xp.float64)
+        centre, spread = (array_like(part, values) for part in self.plain)
+        return xp.clip((values - centre) / spread, -self.largest, self.largest)
 
 
 def fit_rows(
