@@ -715,7 +715,7 @@ def test_a_killed_run_is_resumed(folder, capsys):
     assert child(folder, *arguments, before=KILLED).returncode == 9
     assert not (folder / "new").exists()
     assert any((folder / "new.unfinished" / "checkpoint").iterdir())
-    again = child(folder, *arguments, before=KILLED.replace('"chance"', '"tables"'))
+    again = child(folder, *arguments, before=KILLED.replace('"chance"', '"starts"'))
     assert "keyless: an earlier run of this command was not finished." in again.stderr
     assert "Its finished stages are in new.unfinished, and --resume continues from them." in again.stderr
     line = refused(capsys, *arguments, "--resume", "--seed", "1")

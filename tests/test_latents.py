@@ -120,7 +120,7 @@ def test_a_given_coupling_comes_first(rng):
     left, right, truth, _ = noisy_views(rng, 60, 3)
     given = np.zeros((60, 60))
     given[np.arange(8), truth[:8]] = 1.0
-    first = next(iter(alignments(left, right, given=[given])))
+    first = next(iter(alignments(left, right, given=[("given", given)])))
     assert first.start == "given"
     assert np.mean(first.coupling.argmax(axis=1) == truth) > 0.8
 

@@ -58,8 +58,12 @@ def hard_tables():
     rng = np.random.default_rng(1)
     count, rank, noise = 80, 5, 0.5
     factors = rng.normal(size=(count, rank))
+    # Each table has one more factor of its own.
     clinic, lab = (
-        factors @ rng.normal(size=(rank, width)) + noise * rng.normal(size=(count, width)) for width in (9, 8)
+        factors @ rng.normal(size=(rank, width))
+        + rng.normal(size=(count, 1)) @ rng.normal(size=(1, width))
+        + noise * rng.normal(size=(count, width))
+        for width in (9, 8)
     )
     order = rng.permutation(count)
     clinic = pd.DataFrame(clinic, columns=[f"vital {k}" for k in range(9)])

@@ -19,6 +19,7 @@ from keyless.engine import (
     compared,
     find_pair,
     link_many_rows,
+    rematched,
     shared_partners,
     tells_by_groups,
 )
@@ -39,7 +40,7 @@ from keyless.parallel import one_thread
 from keyless.prepared import Prepared, rows_of
 from keyless.progress import Deadline, cut_short, stopped_by_interrupt
 from keyless.saved.checkpoints import Checkpoints, fingerprint
-from keyless.tables import Table
+from keyless.tables import Reading, Table
 from keyless.tables.memory import has_many_rows
 
 __all__ = ["Linking"]
@@ -70,6 +71,9 @@ _SHARP = 0.95
 
 _MOST_SEARCHED = 100_000
 """Rows up to which two tables that landmarks link, but not sharply, are searched for canonical pairs."""
+
+_TURNS = 2
+"""How often each of several joined tables is matched again to all the others before they are judged."""
 
 _STOPPED = Status("stopped", "Stopped when asked to, with the best found so far. Run it again to let it finish.")
 _LATE = Status("max_time", "Stopped at the time limit with the best found so far. Raise the time limit.")
@@ -207,6 +211,8 @@ class Linking(Prepared):
 
     def small_route(self) -> Route:
         """Link tables of less than 5,000 rows."""
+        if self.options.missingness:
+            self.begin_with_values()
         landmarks: Route | None = None
         if self.way == "auto" and self.narrow and max(rows_of(self.tables)) > FEW_ROWS:
             self.so_far = landmarks = self.from_landmarks(thorough=False, deadline=self.deadline.half())
@@ -216,6 +222,14 @@ class Linking(Prepared):
         if landmarks is not None and landmarks.linked and _expected_right(landmarks) > _expected_right(pairs):
             return landmarks
         return pairs
+
+    def begin_with_values(self) -> None:
+        """Let the search begin where values alone lead: columns of what is observed bring many factors of their own."""
+        options = replace(self.options, reading=replace(self.options.reading or Reading(), missingness=False))
+        values = Linking(options, self.given, self.way, deadline=self.deadline.half()).route()
+        for number, found in enumerate(values.found, start=1):
+            if found.evidence.believed:
+                self.earlier.setdefault((0, number), []).append(("values alone", np.asarray(found.coupling)))
 
     def large_route(self) -> Route:
         """Link by landmarks, and by canonical pairs where those are not sharp; return what promises more matches."""
@@ -378,6 +392,7 @@ class Linking(Prepared):
                     break
             else:
                 break
+        groups = [self.settled(group) for group in groups]
         home = next(group for group in groups if 0 in group.numbers)
         links = []
         for number in range(1, len(self.tables)):
@@ -387,18 +402,49 @@ class Linking(Prepared):
                 left, right = home.without(number), self.ends(number)[1]
                 begun = [("tables joined", _partners(home, left, number, len(right)))]
             links.append((self.pair(left, right, begun), left, right))
-        return self.judged(links)
+        return self.judged(links, self.places(home))
+
+    def settled(self, group: Joined) -> Joined:
+        """Return joined tables, each of them matched again to all the others, which the first joins did not have."""
+        for number in _TURNS * group.numbers if len(group.numbers) > 2 else ():
+            found = self.rematched(group, number)
+            if found is not None:
+                group = group.without(number).with_partners(self.ends(number)[1], found[0])
+        return group
+
+    def rematched(self, group: Joined, number: int) -> tuple[IntArray, FloatArray] | None:
+        """Match one of several joined tables again to all the others."""
+        left, right = group.without(number), self.ends(number)[1]
+        return rematched(
+            *self.sides(left, right),
+            _partners(group, left, number, len(right)),
+            limits=self.limits_with(left, right),
+            deadline=self.deadline,
+        )
+
+    def places(self, group: Joined) -> FloatArray | None:
+        """Return how likely each row of the reference belongs where another of its rows was joined to other tables.
+
+        None where that is not known.
+        """
+        found = self.rematched(group, 0) if len(group.numbers) > 2 else None
+        if found is None:
+            return None
+        joined = _partners(group, group.without(0), 0, found[1].shape[1])
+        places = np.asarray(found[1].T @ joined)
+        return places + np.diag(1.0 - places.sum(axis=1))
 
     def seen(self, group: Joined) -> float:
         """Return how many entries are observed in a row of joined tables, in the mean."""
         return sum(float(self.tables[number].block.mask.sum(axis=1).mean()) for number in group.numbers)
 
-    def judged(self, links: Sequence[tuple[PairLink, Joined, Joined]]) -> Route:
+    def judged(self, links: Sequence[tuple[PairLink, Joined, Joined]], places: FloatArray | None = None) -> Route:
         """Judge what was found about each table but the reference.
 
         Args:
             links: per table, the link and what it is between: tables among which the reference is, and tables among
                 which the table is.
+            places: how likely rows of the reference belong where others of them were joined to other tables.
         """
         found, starts = [], []
         for number, (link, left, right) in enumerate(links, start=1):
@@ -412,11 +458,15 @@ class Linking(Prepared):
             rows, columns = left.entities_of(0), right.entities_of(number)
             among = np.ix_(rows, columns)
             whole = len(rows) == len(left) and len(columns) == len(right) and len(left.numbers) == 1
+            coupling = link.pairs if whole else link.pairs[among]
+            if places is not None and len(left.numbers) > 1:
+                # A row matched to joined tables surely may still have another partner in the reference.
+                coupling = places @ coupling
             found.append(
                 self.found(
                     number,
                     np.append(right.rows_of(number), -1)[link.permutation[rows]],
-                    coupling=link.pairs if whole else link.pairs[among],
+                    coupling=coupling,
                     ratios=link.ratios if whole else link.ratios[among],
                     correlations=link.correlations,
                     evidence=evidence,

@@ -113,7 +113,7 @@ def test_what_was_found_before_is_returned(monkeypatch):
 @pytest.mark.slow
 def test_a_comparison_that_is_cut_short_leaves_the_link(monkeypatch):
     made = make_shuffled_tables(60, (12, 10), rank=3, random_state=0)
-    monkeypatch.setattr("keyless.engine.crossing.Search", endless)
+    monkeypatch.setattr("keyless.engine.crossing.ColumnModel", endless)
     links = link_by("pairs", made.tables, max_time=8, random_state=0)
     assert links.status.reason == "max_time"
     assert links.evidence.null_scores == ()

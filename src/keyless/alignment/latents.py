@@ -321,7 +321,7 @@ def alignments(
     right: Information,
     *,
     allowed: BoolArray | None = None,
-    given: Sequence[FloatArray] = (),
+    given: Sequence[tuple[str, FloatArray]] = (),
     beam: int = 4,
     rounds: int = 3,
     landmarks: int = 500,
@@ -335,15 +335,15 @@ def alignments(
         left: information of the left rows.
         right: information of the right rows; its latents may be turned against the left's.
         allowed: which pairs may be; None allows all.
-        given: couplings to try first.
+        given: named couplings to try first.
         beam: how many local optima are kicked per round.
         rounds: how many rounds of kicks at most.
         landmarks: larger tables are annealed on this many of their outermost rows.
     """
     search = _Search(Latents.of(left), Latents.of(right), allowed, landmarks)
     pool: list[Alignment] = []
-    for coupling in given:
-        for found in search.from_given(coupling):
+    for name, coupling in given:
+        for found in search.from_given(coupling, name):
             pool.append(found)
             yield found
     for number, (name, coupling) in enumerate(search.signature_starts()):
@@ -380,11 +380,11 @@ class _Search:
             allowed=self.small_allowed,
         )
 
-    def from_given(self, coupling: FloatArray) -> Iterator[Alignment]:
+    def from_given(self, coupling: FloatArray, name: str) -> Iterator[Alignment]:
         """A given coupling as it stands, then annealed."""
         rotation = procrustes(self.left.white, self.right.white, coupling)
-        yield settle(self.left, self.right, rotation, allowed=self.allowed, start="given")
-        yield self.after_kick(rotation, "given annealed")
+        yield settle(self.left, self.right, rotation, allowed=self.allowed, start=name)
+        yield self.after_kick(rotation, f"{name} annealed")
 
     def annealed(self, coupling: FloatArray, start: str, *, steps: int) -> Alignment:
         rotation = anneal(

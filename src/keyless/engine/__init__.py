@@ -2,7 +2,7 @@
 
 from keyless.engine.crossing import Crossing
 from keyless.engine.many_rows import link_many_rows, tells_by_groups
-from keyless.engine.pair import PairLink, compared, find_pair, link_pair
+from keyless.engine.pair import PairLink, compared, find_pair, link_pair, rematched
 from keyless.engine.repeats import best_rivals, repeated_side, shared_partners
 from keyless.engine.side import Side
 
@@ -15,6 +15,7 @@ __all__ = [
     "find_pair",
     "link_many_rows",
     "link_pair",
+    "rematched",
     "repeated_side",
     "shared_partners",
     "tells_by_groups",

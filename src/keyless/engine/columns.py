@@ -124,9 +124,11 @@ class ColumnModel:
         self.largest_rank = max(left.max_rank, 1)
         self.rank = min(self.largest_rank, _RANK)
         self.limits, self.deadline, self.allowed = limits, deadline, limits.mask()
-        # Where a row may be matched to few others, as inside groups, each of them is the likelier beforehand.
-        places = (place.ravel() for place in np.indices(limits.shape))
-        self.head_start = limits.head_start(*places).reshape(limits.shape).astype(np.float32)
+        self.head_start: FloatArray | float = 0.0
+        if not limits.trivial:
+            # Where a row may be matched to few others, as inside groups, each of them is the likelier beforehand.
+            places = (place.ravel() for place in np.indices(limits.shape))
+            self.head_start = limits.head_start(*places).reshape(limits.shape).astype(np.float32)
         self.gaps = has_gaps(left, right)
         self.seen = min(float(side.mask.mean()) for side in (left, right))
         self.refinement = Refinement(left.factors().compact, right.factors().compact, limits=limits)
@@ -137,12 +139,12 @@ class ColumnModel:
         self.parts = self.folds * _FINER + place // _FOLDS % _FINER
 
     def proposals(
-        self, starts: Sequence[FloatArray] = (), *, thorough: bool = False
+        self, starts: Sequence[tuple[str, FloatArray]] = (), *, thorough: bool = False
     ) -> Iterator[tuple[str, FloatArray, FactorModel]]:
         """Yield rotations of one table's factors onto the other's, each clearly better than those before.
 
         Args:
-            starts: couplings that are tried first.
+            starts: named couplings that are tried first.
             thorough: also look at models of the tables with other numbers of factors.
 
         Yields:
@@ -163,7 +165,7 @@ class ColumnModel:
                 if found.score > best + _CLEARLY_BETTER * expected:
                     best = found.score
                     joined = views[0].joined(views[1].rotated(found.rotation))
-                    yield f"factors turned, {kind} rank {rank}, {found.start}", found.coupling, joined
+                    yield f"{found.start}, factors turned, {kind} rank {rank}", found.coupling, joined
                 if is_late(self.deadline):
                     return
 
@@ -186,7 +188,7 @@ class ColumnModel:
         best: Matching | None = None
         tried: list[tuple[str, float]] = []
         with cut_short(self.deadline):
-            for name, coupling, model in self.proposals([coupling for _, coupling in starts], thorough=thorough):
+            for name, coupling, model in self.proposals(starts, thorough=thorough):
                 for everybody in (True, False):
                     found = self.run(self.settled(coupling, model, everybody=everybody))
                     if found is None:

@@ -14,7 +14,7 @@ from keyless.engine.columns import FEW_ROWS, ColumnModel, has_gaps, is_narrow, s
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
 from keyless.engine.forms import Form, best_form
-from keyless.engine.refine import CLEARLY_MORE
+from keyless.engine.refine import CLEARLY_MORE, Matching
 from keyless.engine.search import Search, Start
 from keyless.engine.side import Side
 from keyless.errors import CONVERGED, Status
@@ -230,8 +230,10 @@ def find_pair(
     begun = [(name, coupling[np.ix_(left.order, right.order)]) for name, coupling in starts]
     early: list[Crossing] = []
     with one_thread():
-        columns = ColumnModel(left, right, limits=own, deadline=deadline) if is_narrow(left, right) else None
         few = max(len(left), len(right)) <= FEW_ROWS
+        columns = None
+        if is_narrow(left, right) and (few or has_gaps(left, right)):
+            columns = ColumnModel(left, right, limits=own, deadline=deadline)
         form: Form | None = None
         tried: list[tuple[str, float]] = []
         agreement = 1
@@ -245,6 +247,12 @@ def find_pair(
             )
             by_map = Form(left.scales, left.factors(), right.factors(), search.run())
             tried, agreement = tried + [(start.name, start.score) for start in search.tried], search.agreement
+            if columns is not None and few and not is_late(deadline):
+                # What the map found may be where a better model of all columns begins.
+                with cut_short(deadline):
+                    refined = columns.run(by_map.matching.coupling, common=by_map.matching.common)
+                    if refined is not None and (form is None or refined.better_than(form.matching)):
+                        form = replace(by_map, matching=refined, by_columns=True)
             # A map has far more freedom than a model of all columns, so it must be clearly better.
             if form is None or by_map.matching.strength > CLEARLY_MORE * form.matching.strength:
                 form = by_map
@@ -291,6 +299,32 @@ def find_pair(
         starts=tuple(Start(*one) for one in tried),
         orders=(left.order, right.order),
     )
+
+
+def rematched(
+    left: Side, right: Side, coupling: FloatArray, *, limits: Limits, deadline: Deadline | None = None
+) -> tuple[IntArray, FloatArray] | None:
+    """Match rows again by a model of all columns.
+
+    Args:
+        left: the left table.
+        right: the right table.
+        coupling: of their rows, in which the model begins; where it has too few sure pairs, None is returned.
+        limits: which pairs may be matched.
+        deadline: when nothing further is tried; None is returned where there was too little time.
+
+    Returns:
+        The right row of each left row, −1 for none; and the probabilities of all pairs.
+    """
+    found: Matching | None = None
+    with one_thread(), cut_short(deadline):
+        columns = ColumnModel(left, right, limits=limits.reordered(left.order, right.order), deadline=deadline)
+        found = columns.run(coupling[np.ix_(left.order, right.order)])
+    if found is None:
+        return None
+    permutation, chances, _ = matched(found.ratios, None)
+    back = [np.argsort(side.order) for side in (left, right)]
+    return np.append(right.order, -1)[permutation][back[0]], chances.pairs.toarray()[np.ix_(*back)]
 
 
 def _finished(
