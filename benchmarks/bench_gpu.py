@@ -25,7 +25,7 @@ import keyless
 from bench_scale import SEED, make, write_tables
 
 FROM_PARQUET = 5_000_000
-ALL_PAIRS = 300_000
+ALL_PAIRS = 60_000
 WARM_ROWS = 20_000
 
 
