@@ -36,7 +36,6 @@ from keyless.model.joint_model import JointModel
 from keyless.model.moments import Moments, fit_moments
 from keyless.options import Options
 from keyless.pairs.stated import with_known_pairs
-from keyless.parallel import one_thread
 from keyless.prepared import Prepared, rows_of
 from keyless.progress import Deadline, cut_short, stopped_by_interrupt
 from keyless.saved.checkpoints import Checkpoints, fingerprint
@@ -329,8 +328,7 @@ class Linking(Prepared):
             device=find_device(self.options.device),
         )
         link = self.stages.stage("landmarks", search.link)
-        with one_thread():
-            evidences = judge_large(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])
+        evidences = judge_large(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])
         found = []
         for number, (matched, test, evidence) in enumerate(zip(link.matched, link.tests, evidences, strict=True), 1):
             correlations = canonical_correlations(*test.latents, rank=link.model.rank)

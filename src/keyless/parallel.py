@@ -25,10 +25,7 @@ def workers() -> int:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keep the linear algebra to one thread: more would change the order of its sums, and so the answer.
-
-    Many small matrices also take several times as long on many threads, which wait for each other.
-    """
+    """Keep the linear algebra to one thread: more would change the order of its sums, and so the answer."""
     with threadpool_limits(limits=1, user_api="blas"):
         yield
 

@@ -20,14 +20,21 @@ from keyless.landmarks.cells import CELL
 from keyless.landmarks.clouds import Cloud, Side
 from keyless.landmarks.components import match_by_pairs, match_components
 from keyless.landmarks.mapping import LandmarkMap, confirmed, find_map
-from keyless.landmarks.matching import Candidates, Matched, Permits, find_candidates, limited, match_candidates
+from keyless.landmarks.matching import (
+    Candidates,
+    Matched,
+    Permits,
+    find_candidates,
+    limited,
+    match_candidates,
+    sure_pairs,
+)
 from keyless.landmarks.scores import LargeTable, fit_rows, sampled
 from keyless.landmarks.similar import similar_rows
 from keyless.landmarks.testing import Tested, chance_score, tested
 from keyless.model.factor_model import FactorModel, padded
 from keyless.pairs.constraints import Constraints
-from keyless.pairs.posterior import largest, pair_places, prior_log_odds
-from keyless.parallel import one_thread
+from keyless.pairs.posterior import prior_log_odds
 from keyless.progress import Callback, Deadline, is_late, time_left
 from keyless.saved.checkpoints import Checkpoints
 
@@ -188,7 +195,6 @@ class LargeSearch:
         rows = min(max(len(table) for table in self.tables), CELL)
         self.workers.check(rows * self.largest_rank * 4 * _ARRAYS_OF_A_CELL)
 
-    @one_thread()
     def models(self) -> tuple[FactorModel, ...]:
         """Return a model of each table by itself, from a sample of its rows."""
         models = []
@@ -238,7 +244,6 @@ class LargeSearch:
             clouds = left.cloud(), right.cloud()
         return (left.model, right.model), self.fitted
 
-    @one_thread()
     def mapped(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int) -> LandmarkMap:
         """Find the rotation of the right cloud onto the left one."""
         attempts = self.attempts(clouds, number)
@@ -291,7 +296,7 @@ class LargeSearch:
         self.fitted = rows
         found = self.candidates(left, right, clouds, parts=self.parts(number, rows))
         odds = prior_log_odds(found.ratios.shape, 0.9 * min(found.ratios.shape))
-        pairs = _sure_pairs(found, rows, odds, self.permits(left, number))
+        pairs = sure_pairs(found, rows, odds, self.permits(left, number))
         known = self.known(number)
         if known is not None:
             fresh = ~(np.isin(pairs[:, 0], known[:, 0]) | np.isin(pairs[:, 1], known[:, 1]))
@@ -304,8 +309,7 @@ class LargeSearch:
         rank = min(
             left.model.rank + 5, self.largest_rank if self.rank_given else max(self.largest_rank, left.model.rank)
         )
-        with one_thread():
-            model = fit_rows(values, mask, rank=rank, start=left.model.joined(right.model), expired=self.expired)
+        model = fit_rows(values, mask, rank=rank, start=left.model.joined(right.model), expired=self.expired)
         width = first.shape[1]
         left, right = (
             replace(side, model=model.columns(part))
@@ -489,22 +493,3 @@ def _by_label(rows: IntArray, labels: IntArray) -> list[tuple[int, IntArray]]:
     order = np.argsort(labels, kind="stable")
     found, first = np.unique(labels[order], return_index=True)
     return list(zip(found.tolist(), np.split(rows[order], first[1:]), strict=True)) if len(rows) else []
-
-
-def _sure_pairs(found: Candidates, rows: IntArray, odds: float, permits: Any) -> IntArray:
-    """Return the pairs that are each other's best, and likelier than all else by far."""
-    ratios = found.ratios[rows]
-    index, columns = pair_places(ratios)
-    values = ratios.data + odds
-    if permits is not None:
-        kept = permits(rows[index], columns)
-        index, columns, values = index[kept], columns[kept], values[kept]
-    best = largest(index, values, len(rows))
-    total = np.zeros(len(rows))
-    np.add.at(total, index, np.exp(values - best[index]))
-    top = (values == best[index]) & (values > 3.0) & (total[index] < 1.05)
-    order = np.argsort(-values[top], kind="stable")
-    pairs = np.stack([rows[index[top]], columns[top]], axis=1)[order]
-    _, first = np.unique(pairs[:, 1], return_index=True)
-    _, again = np.unique(pairs[first, 0], return_index=True)
-    return pairs[first[again]]

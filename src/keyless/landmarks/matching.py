@@ -17,7 +17,7 @@ from keyless.landmarks.near import HOPELESS, find_near
 from keyless.likelihood.pairs import exact_log_ratio, marginals
 from keyless.pairs.posterior import best_other, largest, pair_places, prior_log_odds
 
-__all__ = ["Candidates", "Matched", "find_candidates", "limited", "match_candidates"]
+__all__ = ["Candidates", "Matched", "find_candidates", "limited", "match_candidates", "sure_pairs"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -160,6 +160,32 @@ def _exact_part(left: Side, right: Side, rows: IntArray, columns: IntArray) -> F
         index = np.arange(part.stop - part.start)
         found[part] = exact_log_ratio(left.information(rows[part]), right.information(columns[part]), index, index)
     return found
+
+
+def sure_pairs(found: Candidates, rows: IntArray, odds: float, permits: Permits | None) -> IntArray:
+    """Return the pairs that are each other's best, and likelier than all else by far.
+
+    Args:
+        found: the candidates.
+        rows: left rows of which some are wanted.
+        odds: prior log-odds of a pair.
+        permits: tells which pairs may be; None: all.
+    """
+    ratios = found.ratios[rows]
+    index, columns = pair_places(ratios)
+    values = ratios.data + odds
+    if permits is not None:
+        kept = permits(rows[index], columns)
+        index, columns, values = index[kept], columns[kept], values[kept]
+    best = largest(index, values, len(rows))
+    total = np.zeros(len(rows))
+    np.add.at(total, index, np.exp(values - best[index]))
+    top = (values == best[index]) & (values > 3.0) & (total[index] < 1.05)
+    order = np.argsort(-values[top], kind="stable")
+    pairs = np.stack([rows[index[top]], columns[top]], axis=1)[order]
+    _, first = np.unique(pairs[:, 1], return_index=True)
+    _, again = np.unique(pairs[first, 0], return_index=True)
+    return pairs[first[again]]
 
 
 def match_candidates(

@@ -15,7 +15,6 @@ from keyless.landmarks.matching import Candidates, Matched
 from keyless.landmarks.near import find_near
 from keyless.landmarks.scores import sampled
 from keyless.pairs.posterior import largest, pair_places
-from keyless.parallel import one_thread
 
 __all__ = ["Tested", "chance_score", "tested"]
 
@@ -84,9 +83,8 @@ def chance_score(
     with them all that a wrong map could go by. The search for a map and for each row's likeliest partner is run again.
     """
     destroyed = right.scattered(independent_directions(right, rng), rng)
-    with one_thread():
-        found = find_map(left, destroyed, agreeing=1, most=_STARTS, expired=expired)
-        by_components = None if expired() else match_components(left, destroyed, rng=rng, expired=expired)
+    found = find_map(left, destroyed, agreeing=1, most=_STARTS, expired=expired)
+    by_components = None if expired() else match_components(left, destroyed, rng=rng, expired=expired)
     if by_components is not None and by_components.verified > found.verified:
         found = by_components
     rank = len(found.rotation)
