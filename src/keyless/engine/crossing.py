@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.engine.columns import FEW_ROWS, ColumnModel
+from keyless.engine.columns import FEW_ROWS, ColumnModel, stands_out
 from keyless.engine.forms import ROWS_PER_FACTOR, Form
 from keyless.engine.refine import Matching, Refinement
 from keyless.engine.search import Search
@@ -38,6 +38,9 @@ _FEWEST_PAIRS = 120
 
 _FEWEST_BY_COLUMNS = 40
 """The same where a model of all columns matches rows: halves of 20 rows are enough for it."""
+
+_HALF_TELLS = 0.5
+"""Part of the nats that the whole tables reach, below which halves of them are too small for a model of all columns."""
 
 FAR_ABOVE = 1.0
 """Nats above chance from which a link need not be found again: strangers were seen to reach 0.4."""
@@ -124,7 +127,7 @@ def crossings(
         if len(matched) < _FEWEST_BY_COLUMNS:
             compared = _shuffled_columns(form, sides, limits, rng)
         else:
-            compared = _halved_columns(sides, permutation, limits, rng)
+            compared = _halved_columns(form, sides, permutation, limits, rng)
     elif len(matched) < _FEWEST_PAIRS or limits.groups is not None:
         compared = _shuffled(form, limits, rng)
     else:
@@ -168,9 +171,13 @@ def _halved(
 
 
 def _halved_columns(
-    sides: tuple[Side, Side], permutation: IntArray, limits: Limits, rng: np.random.Generator
+    form: Form, sides: tuple[Side, Side], permutation: IntArray, limits: Limits, rng: np.random.Generator
 ) -> Iterator[Crossing]:
-    """Yield the same comparisons by models of all columns, which tell rows apart in smaller halves."""
+    """Yield the same comparisons by models of all columns, which tell rows apart in smaller halves.
+
+    With most entries missing, halves may be too small even for such models, though all rows together stand out clearly.
+    Then factors are shuffled instead.
+    """
     rows = np.flatnonzero(permutation >= 0)
     while True:
         chosen = rng.permutation(rows)
@@ -186,7 +193,10 @@ def _halved_columns(
             ColumnModel(left, side, limits=_groups_of(limits, own, columns))
             for side, columns in ((right, partners), (crossed, others))
         )
-        found = Crossing(_nats_per_row(same.run(pairs)), _nats_per_row(strange.found()[0]))
+        reached = _nats_per_row(same.run(pairs))
+        if stands_out(form.matching) and reached < _HALF_TELLS * _nats_per_row(form.matching):
+            yield from _shuffled_columns(form, sides, limits, rng)
+        found = Crossing(reached, _nats_per_row(strange.found()[0]))
         if not found.decided:
             fresh = same.found()[0]
             again = 0.0 if fresh is None else float(np.mean(fresh.ratios.argmax(axis=1) == place))

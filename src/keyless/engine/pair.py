@@ -269,8 +269,7 @@ def find_pair(
                     deadline=deadline,
                     callback=callback,
                 )
-            hopeless = bool(early) and early[0].hopeless
-            if hopeless and columns is not None and few and columns.seen < _LITTLE_SEEN:
+            if columns is not None and few and columns.seen < _LITTLE_SEEN and not stands_out(form.matching):
                 # Only a long look at rotations may find them.
                 by_columns, tried_too = columns.found(begun, thorough=True, callback=callback)
                 tried += tried_too
