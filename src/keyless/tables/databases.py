@@ -12,11 +12,12 @@ from urllib.parse import quote
 import pandas as pd
 
 from keyless.errors import InputError
-from keyless.tables.files import Text, check_names, collected, to_pandas
+from keyless.tables.files import Text, check_names
 from keyless.tables.memory import check_memory
 from keyless.tables.places import Place, missing_extra
 from keyless.tables.reading_options import Reading, shown
 from keyless.tables.spreadsheets import as_text, is_number
+from keyless.tables.typed import collected, to_pandas
 
 __all__ = ["is_sqlite", "read_duckdb", "read_sqlite"]
 

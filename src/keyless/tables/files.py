@@ -1,4 +1,4 @@
-"""Files ↔ frames: CSV and TSV as text, cell by cell, and Parquet; compressed or not; a path or standard input."""
+"""Files as they lie on disk, compressed or not, a path or standard input; CSV and TSV as text, cell by cell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from keyless.errors import InputError
 from keyless.tables.dialect import Dialect
@@ -38,10 +37,8 @@ __all__ = [
     "check_names",
     "file_name",
     "open_file",
-    "read_parquet",
     "read_text",
     "stem",
-    "to_pandas",
 ]
 
 STDIN = "-"
@@ -56,12 +53,6 @@ _TEXTS, _BYTES_PER_CELL, _BYTES_PER_ROW = 3, 40, 400
 """What reading a text file takes at its peak: so many copies of the text, so many bytes for each cell (where it begins,
 its number, whether it is observed), and so many for each row of the one column that is looked at. Measured on columns
 of numbers, categories, dates and text, one and eight beside each other."""
-
-_BYTES_PER_ENTRY, _BYTES_PER_ROW_OF_ENTRIES = 55, 150
-"""The same for tables of types, as Parquet and DuckDB have them."""
-
-_SOME_ROWS, _MANY_ROWS = 1_000, 65_536
-"""Rows of a batch after which memory is looked at: where entries may be long, and where they are numbers."""
 
 
 def _zstd(stream: BinaryIO) -> Any:
@@ -445,116 +436,3 @@ def check_names(names: list[str], where: str) -> None:
                 f"{number}. Rename one."
             )
         places[name] = number
-
-
-# --- Parquet ---------------------------------------------------------------------------------------------------------
-
-_NULLABLE = {
-    pa.bool_(): pd.BooleanDtype(),
-    **{getattr(pa, f"int{bits}")(): getattr(pd, f"Int{bits}Dtype")() for bits in (8, 16, 32, 64)},
-    **{getattr(pa, f"uint{bits}")(): getattr(pd, f"UInt{bits}Dtype")() for bits in (8, 16, 32, 64)},
-    pa.date32(): pd.ArrowDtype(pa.date32()),
-}
-
-
-def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
-    """Read a Parquet file; whole numbers stay such where some are missing."""
-    with file.open() as stream:
-        try:
-            source = pa.BufferReader(_whole(file, stream, reading)) if file.path is None or file.compression else stream
-            parquet = pq.ParquetFile(source)
-            rows, width = parquet.metadata.num_rows, parquet.metadata.num_columns
-            groups = range(parquet.metadata.num_row_groups)
-            size = sum(parquet.metadata.row_group(group).total_byte_size for group in groups)
-            check_entries(file.where, reading, size, (rows, width))
-            some = _SOME_ROWS if any(map(_may_be_long, parquet.schema_arrow.types)) else _MANY_ROWS
-            batches = parquet.iter_batches(batch_size=some)
-            table = collected(batches, parquet.schema_arrow, file.where, reading, rows=rows)
-            table.validate(full=True)
-            check_names(table.column_names, file.where)
-        except (pa.ArrowException, UnicodeDecodeError) as error:
-            raise InputError(f"{file.where}: must be a Parquet file; it is damaged or of another kind.") from error
-    if not table.num_rows:
-        raise InputError(f"{file.where}: must have rows; found none.")
-    return to_pandas(table, where=file.where)
-
-
-def _may_be_long(given: pa.DataType) -> bool:
-    """Tell whether a single entry may take any number of bytes."""
-    return not (pa.types.is_primitive(given) or pa.types.is_decimal(given))
-
-
-def collected(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, where: str, reading: Reading, *, rows: int
-) -> pa.Table:
-    """Return batches of rows as one table, as far as there is memory: entries that repeat are stored once in a file.
-
-    Args:
-        batches: the rows.
-        schema: names and types of the columns.
-        where: the file, as messages name it.
-        reading: limits.
-        rows: how many there are in all.
-    """
-    kept, size = [], 0
-    for batch in batches:
-        kept.append(batch)
-        size += batch.nbytes
-        check_entries(where, reading, size, (rows, len(schema)), held=size)
-    return pa.Table.from_batches(kept, schema=schema)
-
-
-def check_entries(where: str, reading: Reading, size: int, shape: tuple[int, int], *, held: int = 0) -> None:
-    """Refuse a typed table that does not fit: twice its bytes, and what its entries take as numbers.
-
-    Args:
-        where: the file, as messages name it.
-        reading: limits.
-        size: bytes of its entries.
-        shape: rows and columns.
-        held: bytes that are held already.
-    """
-    rows, width = shape
-    check_memory(
-        2 * size + rows * (width * _BYTES_PER_ENTRY + _BYTES_PER_ROW_OF_ENTRIES),
-        max_memory=reading.max_memory,
-        where=where,
-        what=f"a table of {rows} × {width} entries",
-        held=held,
-    )
-
-
-def _whole(file: File, stream: BinaryIO, reading: Reading) -> bytes:
-    """Unpack a compressed Parquet file, as far as there is memory."""
-    parts, size = [], 0
-    while chunk := stream.read(16 * _CHUNK):
-        parts.append(chunk)
-        size += len(chunk)
-        what = f"a Parquet file of at least {in_words(size)}, unpacked,"
-        check_memory(2 * size, max_memory=reading.max_memory, where=file.where, what=what)
-    return b"".join(parts)
-
-
-def to_pandas(table: pa.Table, *, where: str) -> pd.DataFrame:
-    """Return a table of Arrow as a frame; whole numbers stay such where some are missing.
-
-    Args:
-        table: the table.
-        where: as messages name it.
-    """
-    try:
-        frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
-    except Exception:  # what it says about pandas is nonsense, and pandas has many errors for that
-        try:
-            frame = table.replace_schema_metadata(None).to_pandas(types_mapper=_pandas_type)
-        except Exception as error:  # a time zone that nobody knows, or the like
-            said = f"{type(error).__name__}: {error}"
-            raise InputError(f"{where}: must have entries that pandas can hold; it cannot ({said}).") from error
-    return frame
-
-
-def _pandas_type(given: pa.DataType) -> Any:
-    # Python has no maps of this kind, and no times in nanoseconds.
-    if pa.types.is_map(given) or given == pa.time64("ns"):
-        return pd.ArrowDtype(given)
-    return _NULLABLE.get(given)

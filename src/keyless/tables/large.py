@@ -29,13 +29,14 @@ from keyless.problem import Block
 from keyless.tables.batches import BUFFERS, ROUNDING, Watch, kind_of, opened, packed, read_numbers
 from keyless.tables.column_use import Found, is_named_like_id, look
 from keyless.tables.columns import Column
-from keyless.tables.files import File, check_entries, check_names, file_name, to_pandas
+from keyless.tables.files import File, check_names, file_name
 from keyless.tables.ids import doubtful_ids, id_column, is_called_id, named_rows, row_numbers
 from keyless.tables.large_file import LargeFile, keep, parquet_files
 from keyless.tables.memory import check_memory, is_large
 from keyless.tables.on_disk import NumbersOnDisk
 from keyless.tables.reading_options import Reading, shown
 from keyless.tables.table import Table
+from keyless.tables.typed import check_entries, to_pandas
 
 __all__ = ["ROUNDING", "read_folder", "read_large"]
 

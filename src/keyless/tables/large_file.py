@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from keyless.errors import InputError
-from keyless.tables.files import File, file_name, to_pandas
+from keyless.tables.files import File, file_name
+from keyless.tables.typed import to_pandas
 
 __all__ = ["LargeFile", "keep", "parquet_files"]
 

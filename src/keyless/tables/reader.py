@@ -22,7 +22,7 @@ from keyless.tables.column_use import Found, check_marks, encode, look
 from keyless.tables.columns import Column, first_signalling
 from keyless.tables.databases import is_sqlite, read_duckdb, read_sqlite
 from keyless.tables.dialect import Dialect
-from keyless.tables.files import STDIN, File, file_name, open_file, read_parquet, read_text, to_pandas
+from keyless.tables.files import STDIN, File, file_name, open_file, read_text
 from keyless.tables.frames import as_text, from_records, without_views
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
 from keyless.tables.large import read_folder, read_large
@@ -36,6 +36,7 @@ from keyless.tables.reading_options import ColumnUse, Reading, check_named, show
 from keyless.tables.spreadsheets import read_sheet
 from keyless.tables.table import Form, Table
 from keyless.tables.table_names import name_reference
+from keyless.tables.typed import read_parquet, to_pandas
 
 __all__ = ["read_cells", "read_like", "read_table", "read_tables"]
 
