@@ -8,7 +8,7 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 import keyless
-from keyless import linking
+from keyless import searches
 from keyless.arrays import find_device, smallest
 from keyless.errors import InputError
 from keyless.landmarks import LargeSearch
@@ -166,7 +166,7 @@ def test_a_device_gives_the_answer_of_the_processor(rng, monkeypatch, case, tole
     monkeypatch.setattr(neighbours, "_ALL_ON_DEVICE", 0)
     tables, truth = shuffled(rng, case)
     plain = keyless.link(tables, random_state=0)
-    monkeypatch.setattr(linking, "find_device", lambda _name: CPU)
+    monkeypatch.setattr(searches, "find_device", lambda _name: CPU)
     found = keyless.link(tables, random_state=0)
     assert "device" not in plain.choices["landmarks"]
     assert found.choices["landmarks"]["device"] == "cpu"

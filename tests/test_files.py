@@ -306,7 +306,7 @@ def test_bad_text_files_are_refused(write, content, message):
 
 def test_files_that_cannot_be_read_are_refused(write, tmp_path, monkeypatch):
     assert refusal(tmp_path / "no.csv").startswith("no.csv: must be a file; there is none at ")
-    assert refusal(tmp_path).endswith("must be a file; it is a folder. Name the files in it.")
+    assert refusal(tmp_path).endswith("must hold Parquet files (.parquet); it is a folder without any.")
     assert refusal(write(b"PK", "lab.doc")).startswith("lab.doc: must end in one of .csv, .txt, .tsv, .tab, .parquet")
     assert refusal(write(b"", "lab")).endswith("found ''. Rename or convert the file.")
     assert refusal(write(b"hello", "lab.parquet")) == (

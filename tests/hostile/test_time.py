@@ -8,7 +8,7 @@ import pytest
 
 import keyless
 from hostile.mishaps import BEYOND, SHARE
-from keyless import linking
+from keyless import linking, searches
 from keyless.datasets import make_shuffled_tables
 from keyless.landmarks import near, shards
 from keyless.progress import check_time
@@ -77,7 +77,7 @@ def endless(*_arguments, **_options):
 
 
 def test_before_anything_is_found_nobody_is_matched(small, monkeypatch, tmp_path):
-    monkeypatch.setattr(linking, "find_pair", endless)
+    monkeypatch.setattr(searches, "find_pair", endless)
     links = link_by("pairs", small.tables, max_time=0.1, random_state=0)
     assert links.status.reason == "max_time"
     assert "before any match was found" in links.status.advice
@@ -93,7 +93,7 @@ def test_before_anything_is_found_nobody_is_matched(small, monkeypatch, tmp_path
 
 
 def test_known_pairs_are_kept_where_nothing_else_is_found(small, monkeypatch):
-    monkeypatch.setattr(linking, "find_pair", endless)
+    monkeypatch.setattr(searches, "find_pair", endless)
     links = link_by("pairs", small.tables, known_pairs=[(3, 5)], max_time=0.1, random_state=0)
     assert np.flatnonzero(links.permutations["table1"] >= 0).tolist() == [3]
     assert links.permutations["table1"][3] == 5
@@ -102,7 +102,7 @@ def test_known_pairs_are_kept_where_nothing_else_is_found(small, monkeypatch):
 @pytest.mark.slow
 def test_what_was_found_before_is_returned(monkeypatch):
     made = make_shuffled_tables(230, (12, 10), rank=3, random_state=0)
-    monkeypatch.setattr(linking, "find_pair", endless)
+    monkeypatch.setattr(searches, "find_pair", endless)
     monkeypatch.setattr(linking, "_is_sharp", lambda _route: False)
     links = keyless.link(made.tables, max_time=10, random_state=0)
     assert links.choices["route"] == "landmarks"

@@ -39,6 +39,9 @@ _FIXED_SMALL = 10**8
 _RANK, _FACTOR_ARRAYS = 40, 6
 """Linking by landmarks holds so many float32 arrays of rows × rank at a time, of a rank of at most 40."""
 
+_FACTOR_ARRAYS_ON_DISK = 2
+"""The same where all tables are on disk: the factors of each table's rows; the rest is made shard by shard."""
+
 _CANDIDATES, _CANDIDATE_BYTES = 5, 24
 """… and per table and row so many candidates: place, log-ratio and probability of each."""
 
@@ -76,6 +79,8 @@ def memory_needed(
         10
         >>> memory_needed([(10**7, 60), (10**7, 40)]) // 10**9
         16
+        >>> memory_needed([(10**7, 60), (10**7, 40)], in_memory=[False, False]) // 10**9
+        5
     """
     # A large table is held in single precision, with a mask where it has gaps.
     tables = sum(
@@ -86,7 +91,8 @@ def memory_needed(
     if has_many_rows(rows for rows, _ in shapes) if all_pairs is None else not all_pairs:
         most, rank = max(rows for rows, _ in shapes), min(_RANK, sum(columns for _, columns in shapes))
         candidates = most * len(shapes[1:]) * _CANDIDATES * _CANDIDATE_BYTES
-        return tables + most * rank * 4 * _FACTOR_ARRAYS + candidates + _FIXED
+        arrays = _FACTOR_ARRAYS if in_memory is None or any(in_memory) else _FACTOR_ARRAYS_ON_DISK
+        return tables + most * rank * 4 * arrays + candidates + _FIXED
     reference = shapes[0][0] if shapes else 0
     squares = sum(_SQUARES * 8 * reference * rows for rows, _ in shapes[1:])
     searched = max((min(reference, _SEARCHED_ROWS) * min(rows, _SEARCHED_ROWS) for rows, _ in shapes[1:]), default=0)

@@ -1,0 +1,436 @@
+"""The searches of one run: by landmarks, pair by pair, or of tables that are joined one by one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+import keyless
+from keyless.arrays import find_device
+from keyless.engine import (
+    PairLink,
+    best_rivals,
+    compared,
+    find_pair,
+    link_many_rows,
+    rematched,
+    shared_partners,
+)
+from keyless.engine.columns import stands_out
+from keyless.engine.joined import Joined, side_by_side
+from keyless.evidence import Evidence, judge_large, judge_pair, judged_rows
+from keyless.findings import Found, Route, canonical_correlations
+from keyless.landmarks import LargeSearch
+from keyless.maps.signatures import SPACES
+from keyless.model.factor_model import FactorModel, fit, initial_model, model_from_directions
+from keyless.model.moments import Moments, fit_moments
+from keyless.options import Options
+from keyless.pairs.stated import with_known_pairs
+from keyless.prepared import Prepared, rows_of
+from keyless.progress import Deadline, cut_short
+from keyless.saved.checkpoints import Checkpoints, fingerprint
+from keyless.tables import Table
+
+__all__ = ["Searches", "model_without_factors"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_MANY_ROWS = 500
+"""From so many rows on scores hardly vary by chance: one comparison with it is enough."""
+
+_MOST_COMPARISONS = 5
+"""Comparisons with chance of a thorough search: their mean is known twice as well as from one."""
+
+_FEW_SPACES = 2
+"""Spaces in which a quick search seeks first couplings: as few as the searches that tell chance."""
+
+_MODEL_STEPS, _LATE_STEPS = 100, 5
+"""Steps by which the model of linked tables is fitted, and how many of them when time is up."""
+
+_ROWS_FOR_STEPS = 2_000
+"""Rows up to which every step of that fit looks at each of them."""
+
+_TURNS = 2
+"""How often each of several joined tables is matched again to all the others before they are judged."""
+
+
+class Searches(Prepared):
+    """The searches of one run. Each gives what it found about every table, judged.
+
+    Args:
+        options: the options.
+        tables: the tables as read, the reference first.
+        large: whether the tables have so many rows that not all pairs of them are looked at.
+        earlier: per table, by name, the coupling of an earlier link whose map was believed; the search begins there.
+        deadline: when the best so far is returned; None: after the options' `max_time` from now on.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        tables: Sequence[Table],
+        *,
+        large: bool,
+        earlier: Mapping[str, FloatArray] | None = None,
+        deadline: Deadline | None = None,
+    ) -> None:
+        super().__init__(options, tables, large=large)
+        sizes = rows_of(tables)
+        self.began = time.monotonic()
+        self.deadline = Deadline(options.max_time) if deadline is None else deadline
+        self.history: list[Mapping[str, Any]] = []
+        self.earlier: dict[tuple[int, int], list[tuple[str, FloatArray]]] = {}
+        for number, table in enumerate(self.given):
+            if earlier is not None and table.name in earlier:
+                limits = self.limits_with(*self.ends(number))
+                told = with_known_pairs(np.full(sizes[0], -1), earlier[table.name], limits)[1]
+                self.earlier[0, number] = [("earlier link", told)]
+        self.stages = self.checkpoints()
+        self.searches: dict[str, PairLink] = {}
+        usual = 1 if min(sizes) >= _MANY_ROWS else 3
+        self.comparisons = {"quick": 1, "normal": usual, "thorough": _MOST_COMPARISONS}[options.effort]
+
+    def checkpoints(self) -> Checkpoints:
+        """Return where finished stages are kept; what was cut short is not."""
+        if self.options.checkpoint is None:
+            return Checkpoints(None, "")
+        contents: list[Any] = []
+        for t in self.given:
+            # A large file is known by its size and when it was changed; its numbers need not be read again.
+            numbers = (t.block.values, t.block.mask) if t.large_file is None else (t.large_file,)
+            contents += [t.name, t.columns, *numbers, t.row_ids]
+        contents += self.constraints.groups
+        for name, pairs in (("known", self.constraints.known), ("forbidden", self.constraints.forbidden)):
+            contents += [name, *(part for item in pairs.items() for part in item)]
+        key = fingerprint([keyless.__version__, *contents, *self.options.decisive])
+        return Checkpoints(self.options.checkpoint, key, finished=lambda: not self.deadline.passed)
+
+    def report(self, stage: str, step: int, total: int, objective: float) -> None:
+        """Tell and record how far things are; a callback that returns True asks to stop."""
+        seconds = time.monotonic() - self.began
+        self.history.append(
+            {"stage": stage, "step": step, "total": total, "objective": float(objective), "seconds": seconds}
+        )
+        if self.options.callback is not None and self.options.callback(stage, step, total, objective) is True:
+            self.deadline.stop()
+
+    def many_rows(self, number: int) -> PairLink:
+        """Search one table of many rows, or of rows in groups, and the reference for canonical pairs."""
+        return self.stages.stage(
+            f"many-rows{number}",
+            lambda: link_many_rows(
+                *self.sides(*self.ends(number)),
+                limits=self.limits_with(*self.ends(number)),
+                every_row=self.options.every_row,
+                comparisons=self.comparisons,
+                seed=self.seed,
+                callback=self.report,
+                deadline=self.deadline,
+            ),
+        )
+
+    def pair(self, left: Joined, right: Joined, begun: Sequence[tuple[str, FloatArray]] = ()) -> PairLink:
+        """Search two tables, or joined tables, for pairs of rows, and compare what was found with chance."""
+        # Chance is told without an earlier link: found again means found from nothing.
+        found = self.searched(left, right, begun)
+        return self.stages.stage(
+            f"{_named(left, right)}-chance",
+            lambda: compared(
+                found,
+                *self.sides(left, right),
+                limits=self.limits_with(left, right),
+                starts=left.carried(self.couplings, right),
+                comparisons=self.comparisons,
+                seed=self.seed,
+                callback=self.report,
+                deadline=self.deadline,
+            ),
+        )
+
+    def searched(self, left: Joined, right: Joined, begun: Sequence[tuple[str, FloatArray]] = ()) -> PairLink:
+        """Search two tables, or joined tables, for pairs of rows.
+
+        Args:
+            left: the tables on the left.
+            right: the tables on the right.
+            begun: named couplings of their entities that the search begins with.
+        """
+        name = f"{_named(left, right)}{'-again' if begun else ''}"
+        if name not in self.searches:
+            starts = [*begun, *left.carried(self.earlier, right), *left.carried(self.couplings, right)]
+            self.searches[name] = self.stages.stage(
+                name,
+                lambda: find_pair(
+                    *self.sides(left, right),
+                    limits=self.limits_with(left, right),
+                    starts=starts,
+                    every_row=self.options.every_row,
+                    seed=self.seed,
+                    spaces={"quick": _FEW_SPACES, "normal": None, "thorough": len(SPACES)}[self.options.effort],
+                    callback=self.report,
+                    deadline=self.deadline,
+                ),
+            )
+        return self.searches[name]
+
+    def from_landmarks(self, *, thorough: bool = True, deadline: Deadline | None = None) -> Route:
+        """Link by landmarks, candidates and a sparse assignment; judge what was found."""
+        search = LargeSearch(
+            self.large_tables,
+            thorough=thorough,
+            rank=self.options.rank,
+            may_be_alone=None if self.options.every_row is None else not self.options.every_row,
+            constraints=self.limits,
+            shared=self.shared,
+            comparisons=self.comparisons,
+            seed=self.seed,
+            callback=self.report,
+            deadline=self.deadline if deadline is None else deadline,
+            stages=self.stages,
+            device=find_device(self.options.device),
+        )
+        link = self.stages.stage("landmarks", search.link)
+        evidences = judge_large(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])
+        found = []
+        for number, (matched, test, evidence) in enumerate(zip(link.matched, link.tests, evidences, strict=True), 1):
+            correlations = canonical_correlations(*test.latents, rank=link.model.rank)
+            found.append(
+                self.found(
+                    number,
+                    matched.permutation,
+                    coupling=matched.coupling,
+                    ratios=matched.ratios,
+                    correlations=correlations,
+                    evidence=evidence,
+                )
+            )
+        starts = tuple(
+            {"route": "landmarks", "pair": (0, number), "start": f"{start}, {landmarks}", "score": share}
+            for number, landmark_map in enumerate(link.maps, start=1)
+            for landmarks, start, share in landmark_map.tried
+        )
+        work = search.workers.about | {
+            "distances": link.evaluations,
+            "recall": link.recall,
+            "fallback": list(link.fallback),
+            "verified": {t.name: m.verified for t, m in zip(self.given[1:], link.maps, strict=True)},
+            "assignment": {
+                table.name: {"gap": m.gap, "components": m.components, "largest": m.largest}
+                for table, m in zip(self.given[1:], link.matched, strict=True)
+            },
+        }
+        scales = tuple(table.scales for table in self.large_tables)
+        return Route("landmarks", found, link.model, link.status, starts, scales, work)
+
+    def from_pairs(self, search: Callable[[int], PairLink] | None = None) -> Route:
+        """Search every table and the reference for pairs of rows, and judge what was found.
+
+        Args:
+            search: how; None: among all pairs of rows.
+        """
+        search = search or (lambda number: self.pair(*self.ends(number)))
+        links = [search(number) for number in range(1, len(self.tables))]
+        return self.judged([(link, *self.ends(number)) for number, link in enumerate(links, start=1)])
+
+    def from_joined(self) -> Route:
+        """Join tables one by one, those first that fit best, then match each of them against all the others joined.
+
+        Tables that say little about a row say more together: two that cannot be linked to the reference, one by one,
+        may be linked to each other, and then both to the reference.
+        """
+        groups = [Joined.alone(number, size) for number, size in enumerate(rows_of(self.tables))]
+        while len(groups) > 1 and not self.deadline.passed:
+            # Tables of which most is seen come first: the surest join is made before others depend on it.
+            ranked = sorted(combinations(groups, 2), key=lambda pair: -min(self.seen(group) for group in pair))
+            for left, right in ranked:
+                link = self.searched(left, right)
+                if stands_out(link.form.matching):
+                    groups = [one for one in groups if one not in (left, right)]
+                    groups.append(left.with_partners(right, link.permutation))
+                    joins = len(self.tables) - 1
+                    self.report("joins", joins + 1 - len(groups), joins, link.form.matching.identification)
+                    break
+            else:
+                break
+        groups = [self.settled(group) for group in groups]
+        home = next(group for group in groups if 0 in group.numbers)
+        links = []
+        for number in range(1, len(self.tables)):
+            left, right = home, next(group for group in groups if number in group.numbers)
+            begun = []
+            if right is home:
+                left, right = home.without(number), self.ends(number)[1]
+                begun = [("tables joined", _partners(home, left, number, len(right)))]
+            links.append((self.pair(left, right, begun), left, right))
+        return self.judged(links, self.places(home))
+
+    def settled(self, group: Joined) -> Joined:
+        """Return joined tables, each of them matched again to all the others, which the first joins did not have."""
+        for number in _TURNS * group.numbers if len(group.numbers) > 2 else ():
+            found = self.rematched(group, number)
+            if found is not None:
+                group = group.without(number).with_partners(self.ends(number)[1], found[0])
+        return group
+
+    def rematched(self, group: Joined, number: int) -> tuple[IntArray, FloatArray] | None:
+        """Match one of several joined tables again to all the others."""
+        left, right = group.without(number), self.ends(number)[1]
+        return rematched(
+            *self.sides(left, right),
+            _partners(group, left, number, len(right)),
+            limits=self.limits_with(left, right),
+            deadline=self.deadline,
+        )
+
+    def places(self, group: Joined) -> FloatArray | None:
+        """Return how likely each row of the reference belongs where another of its rows was joined to other tables.
+
+        None where that is not known.
+        """
+        found = self.rematched(group, 0) if len(group.numbers) > 2 else None
+        if found is None:
+            return None
+        joined = _partners(group, group.without(0), 0, found[1].shape[1])
+        places = np.asarray(found[1].T @ joined)
+        return places + np.diag(1.0 - places.sum(axis=1))
+
+    def seen(self, group: Joined) -> float:
+        """Return how many entries are observed in a row of joined tables, in the mean."""
+        return sum(float(self.tables[number].block.mask.sum(axis=1).mean()) for number in group.numbers)
+
+    def judged(self, links: Sequence[tuple[PairLink, Joined, Joined]], places: FloatArray | None = None) -> Route:
+        """Judge what was found about each table but the reference.
+
+        Args:
+            links: per table, the link and what it is between: tables among which the reference is, and tables among
+                which the table is.
+            places: how likely rows of the reference belong where others of them were joined to other tables.
+        """
+        found, starts = [], []
+        for number, (link, left, right) in enumerate(links, start=1):
+            # Columns that both tables have tell a correspondence from its mirror images, as known pairs do.
+            told = bool(self.constraints.known) or (0, number) in self.shared
+            limits = self.limits_with(left, right)
+            # Without time to compare it, what was found is in doubt.
+            evidence = judge_pair(replace(link, crossings=()), limits=limits, known=told)
+            with cut_short(self.deadline, grace=True):
+                evidence = judge_pair(link, limits=limits, known=told)
+            rows, columns = left.entities_of(0), right.entities_of(number)
+            among = np.ix_(rows, columns)
+            whole = len(rows) == len(left) and len(columns) == len(right) and len(left.numbers) == 1
+            coupling = link.pairs if whole else link.pairs[among]
+            if places is not None and len(left.numbers) > 1:
+                # A row matched to joined tables surely may still have another partner in the reference.
+                coupling = places @ coupling
+            found.append(
+                self.found(
+                    number,
+                    np.append(right.rows_of(number), -1)[link.permutation[rows]],
+                    coupling=coupling,
+                    ratios=link.ratios if whole else link.ratios[among],
+                    correlations=link.correlations,
+                    evidence=evidence,
+                )
+            )
+            starts += [{"route": "pairs", "pair": (0, number), "start": s.name, "score": s.score} for s in link.starts]
+        model = self.model_of([one.permutation for one in found])
+        worst = min((link.status for link, _, _ in links), key=lambda status: status.converged)
+        return Route("pairs", found, model, worst, tuple(starts), self.scales)
+
+    def found(
+        self,
+        number: int,
+        permutation: IntArray,
+        *,
+        coupling: Any,
+        ratios: Any,
+        correlations: FloatArray,
+        evidence: Evidence,
+    ) -> Found:
+        """Return what is found out about a table, and report it.
+
+        Args:
+            number: of the table.
+            permutation: the right row of each left row, −1 for none.
+            coupling: probabilities of pairs.
+            ratios: log-likelihood ratios of pairs.
+            correlations: of the factors of matched rows.
+            evidence: whether there is a map.
+        """
+        rivals = None
+        if self.shares and evidence.believed:
+            limits = self.limits_with(*self.ends(number))
+            shared = shared_partners(ratios, limits=limits, every_row=self.options.every_row)
+            permutation, coupling = shared.permutation, shared.pairs
+            evidence = judged_rows(evidence, shared.probability[permutation >= 0])
+        elif not self.shares and evidence.believed:
+            rivals = best_rivals(ratios, permutation)
+        if isinstance(coupling, sparse.csr_array) and not self.large:
+            # Of few rows all pairs are given, whichever way they were found.
+            coupling = coupling.toarray()
+        found = Found.of(
+            permutation,
+            coupling,
+            correlations=correlations,
+            evidence=evidence,
+            limits=self.limits_of_tables[number - 1],
+            rivals=rivals,
+        )
+        self.matched(found)
+        return found
+
+    def matched(self, found: Found) -> None:
+        """Report how many rows have a partner that is expected to be right."""
+        self.report("matched", round(found.expected_right), len(found.permutation), found.evidence.score)
+
+    def model_of(self, permutations: Sequence[IntArray]) -> FactorModel:
+        """Return the joint model of all tables in a given order; one without factors where there is no time for it."""
+        rows = [np.arange(len(self.scores[0][0])), *permutations]
+        values, mask = side_by_side(self.scores, rows)
+        rank = max(1, min(self.options.rank or 40, min(values.shape) // 2))
+        with cut_short(self.deadline, grace=True):
+            return self.fitted_model(values, mask, rows, rank=rank)
+        return model_without_factors(values.shape[1])
+
+    def fitted_model(self, values: FloatArray, mask: FloatArray, rows: Sequence[IntArray], *, rank: int) -> FactorModel:
+        """Fit the joint model.
+
+        Of many rows it is fitted to their mean products, which takes no longer for more of them; with gaps a few steps
+        over the rows follow.
+        """
+        steps = _LATE_STEPS if self.deadline.passed else _MODEL_STEPS
+        if len(values) <= _ROWS_FOR_STEPS:
+            return fit(values, mask, initial_model(values, mask, rank), max_iter=steps)[0]
+        whole = np.all([part >= 0 for part in rows], axis=0)
+        used = whole if whole.sum() > _ROWS_FOR_STEPS else np.ones(len(values), dtype=bool)
+        model = fit_moments(Moments.of(values[used], mask[used]), rank=rank)
+        if mask[used].all():
+            return model
+        some = np.flatnonzero(used)[:: max(1, int(used.sum()) // _ROWS_FOR_STEPS)]
+        return fit(values[some], mask[some], model, max_iter=_LATE_STEPS)[0]
+
+
+def _named(left: Joined, right: Joined) -> str:
+    """Return the name of the stage in which tables are linked."""
+    return "pair" + "-".join("+".join(map(str, sorted(group.numbers))) for group in (left, right))
+
+
+def _partners(home: Joined, left: Joined, number: int, size: int) -> FloatArray:
+    """Return which entities of the other tables the rows of a table were joined to, as a coupling."""
+    coupling = np.zeros((len(left), size))
+    for other in left.numbers:
+        both = np.flatnonzero((home.rows_of(other) >= 0) & (home.rows_of(number) >= 0))
+        coupling[left.entities_of(other)[home.rows_of(other)[both]], home.rows_of(number)[both]] = 1.0
+    return coupling
+
+
+def model_without_factors(columns: int) -> FactorModel:
+    """Return a model that knows nothing: every entry is expected at the mean of its column."""
+    return model_from_directions(np.zeros((columns, 1)), noise=1.0)
