@@ -271,8 +271,9 @@ def gaussian_tables(rng, *, size=6_000, common=6, own=6):
     return frames
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("selected", [False, True])
+@pytest.mark.parametrize(
+    "selected", [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.soak)]
+)
 def test_columns_that_both_have_lead_where_shapes_do_not(rng, selected):
     """Only these tell; also where one table holds those rows only that are large in one of them."""
     first, second = gaussian_tables(rng)
@@ -291,7 +292,7 @@ def test_columns_that_tables_do_not_have_are_named(rng):
         keyless.link(gaussian_tables(rng), shared=["nothing"])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_own_factors_beside_gaps_and_in_three_tables(rng):
     common, size = 10, 6_000
     latents = rng.laplace(size=(size, common))
