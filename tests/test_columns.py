@@ -1,5 +1,7 @@
 """Models of all columns of two tables: found from nothing, judged by rows they have not seen; and joined tables."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from keyless.engine.joined import Joined, side_by_side
 from keyless.likelihood.pairs import exact_log_ratio
 from keyless.model.factor_model import information
 from keyless.pairs.limits import Limits
+from keyless.searches import _named, _places
 
 
 def sides(made):
@@ -144,3 +147,42 @@ def test_tables_that_say_too_little_alone_are_linked_together():
     for name, truth in made.truth.items():
         np.testing.assert_array_equal(links.permutations[name], truth)
         assert links.evidence_for(name).verdict == "linked"
+
+
+@pytest.mark.slow
+def test_a_reference_that_fits_in_mirror_images_is_not_linked_to_tables_that_fit_each_other(rng):
+    """Two tables have four more factors in common, and so prove each other; the reference they do not prove."""
+    signs = np.array(list(product((-1.0, 1.0), repeat=3)))
+    points = (rng.normal(size=(12, 1, 3)) * signs).reshape(-1, 3)
+    more = np.concatenate([points, rng.normal(size=(96, 4))], axis=1)
+    tables = {"reference": points @ rng.normal(size=(3, 10))}
+    for name in ("one", "two"):
+        tables[name] = (more @ rng.normal(size=(7, 14)))[rng.permutation(96)]
+    noisy = {name: table + 0.02 * rng.normal(size=table.shape) for name, table in tables.items()}
+    links = keyless.link(noisy, effort="quick", random_state=0)
+    assert {links.evidence_for(name).verdict for name in ("one", "two")} == {"uncertain"}
+
+
+@pytest.mark.slow
+def test_of_joined_tables_every_row_has_one_partner_at_the_most():
+    made = make_shuffled_tables((90, 90, 90), (10, 20, 20), rank=5, noise=0.4, overlap=0.8, random_state=2)
+    forbidden = [(row, int(truth)) for row, truth in enumerate(made.truth["table1"]) if truth >= 0][:5]
+    links = keyless.link(made.tables, forbid={"table1": forbidden}, effort="quick", random_state=0)
+    for name in made.truth:
+        coupling = np.asarray(links.found[name].coupling)
+        assert max(coupling.sum(axis=0).max(), coupling.sum(axis=1).max()) <= 1 + 1e-3
+        assert coupling.min() >= 0
+    assert all(links.found["table1"].coupling[pair] == 0 for pair in forbidden)
+
+
+def test_searches_of_joined_tables_are_remembered_by_their_rows():
+    alone, two = Joined.alone(0, 3), Joined.alone(1, 2)
+    joined = [two.with_partners(Joined.alone(2, 2), np.array(partners)) for partners in ([0, 1], [1, 0])]
+    assert _named(alone, two) == "pair0-1"
+    assert len({_named(alone, group) for group in joined}) == 2
+
+
+def test_where_the_reference_is_in_doubt_so_are_its_matches():
+    """Rows 0 and 1 may be exchanged; row 2 was joined to nobody, and stays where it is."""
+    pairs, joined = np.array([[0.6, 0.4, 0], [0.4, 0.6, 0]]), np.array([[1.0, 0, 0], [0, 1, 0]])
+    np.testing.assert_allclose(_places(pairs, joined), [[0.6, 0.4, 0], [0.4, 0.6, 0], [0, 0, 1]])

@@ -24,7 +24,7 @@ from keyless.engine import (
 )
 from keyless.engine.columns import stands_out
 from keyless.engine.joined import Joined, side_by_side
-from keyless.evidence import Evidence, judge_large, judge_pair, judged_rows
+from keyless.evidence import Evidence, judge_large, judge_pair, judged_rows, overall
 from keyless.findings import Found, Route, canonical_correlations
 from keyless.landmarks import LargeSearch
 from keyless.maps.signatures import SPACES
@@ -41,6 +41,8 @@ __all__ = ["Searches", "model_without_factors"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+JoinedLink = tuple[PairLink, Joined, Joined, FloatArray]
+"""A link, the tables on its left and on its right, and which of their entities were joined, as a coupling."""
 
 _MANY_ROWS = 500
 """From so many rows on scores hardly vary by chance: one comparison with it is enough."""
@@ -240,7 +242,7 @@ class Searches(Prepared):
         return self.judged([(link, *self.ends(number)) for number, link in enumerate(links, start=1)])
 
     def from_joined(self) -> Route:
-        """Join tables one by one, those first that fit best, then match each of them against all the others joined.
+        """Join tables one by one, then match each of them, and the reference, against all the others joined.
 
         Tables that say little about a row say more together: two that cannot be linked to the reference, one by one,
         may be linked to each other, and then both to the reference.
@@ -269,7 +271,12 @@ class Searches(Prepared):
                 left, right = home.without(number), self.ends(number)[1]
                 begun = [("tables joined", _partners(home, left, number, len(right)))]
             links.append((self.pair(left, right, begun), left, right))
-        return self.judged(links, self.places(home))
+        reference: JoinedLink | None = None
+        if len(home.numbers) > 2:
+            left, right = home.without(0), self.ends(0)[1]
+            joined = _partners(home, left, 0, len(right))
+            reference = self.pair(left, right, [("tables joined", joined)]), left, right, joined
+        return self.judged(links, reference)
 
     def settled(self, group: Joined) -> Joined:
         """Return joined tables, each of them matched again to all the others, which the first joins did not have."""
@@ -286,55 +293,48 @@ class Searches(Prepared):
             *self.sides(left, right),
             _partners(group, left, number, len(right)),
             limits=self.limits_with(left, right),
+            every_row=self.options.every_row,
             deadline=self.deadline,
         )
-
-    def places(self, group: Joined) -> FloatArray | None:
-        """Return how likely each row of the reference belongs where another of its rows was joined to other tables.
-
-        None where that is not known.
-        """
-        found = self.rematched(group, 0) if len(group.numbers) > 2 else None
-        if found is None:
-            return None
-        joined = _partners(group, group.without(0), 0, found[1].shape[1])
-        places = np.asarray(found[1].T @ joined)
-        return places + np.diag(1.0 - places.sum(axis=1))
 
     def seen(self, group: Joined) -> float:
         """Return how many entries are observed in a row of joined tables, in the mean."""
         return sum(float(self.tables[number].block.mask.sum(axis=1).mean()) for number in group.numbers)
 
-    def judged(self, links: Sequence[tuple[PairLink, Joined, Joined]], places: FloatArray | None = None) -> Route:
+    def judged(self, links: Sequence[tuple[PairLink, Joined, Joined]], reference: JoinedLink | None = None) -> Route:
         """Judge what was found about each table but the reference.
 
         Args:
             links: per table, the link and what it is between: tables among which the reference is, and tables among
                 which the table is.
-            places: how likely rows of the reference belong where others of them were joined to other tables.
+            reference: the same for the reference, where it was joined to several tables. A row that was surely matched
+                to these may still belong to another row of the reference.
         """
         found, starts = [], []
+        weakest = None if reference is None else self.evidence_of(*reference[:3])
+        places = None if reference is None else _places(reference[0].pairs, reference[3])
         for number, (link, left, right) in enumerate(links, start=1):
-            # Columns that both tables have tell a correspondence from its mirror images, as known pairs do.
-            told = bool(self.constraints.known) or (0, number) in self.shared
-            limits = self.limits_with(left, right)
-            # Without time to compare it, what was found is in doubt.
-            evidence = judge_pair(replace(link, crossings=()), limits=limits, known=told)
-            with cut_short(self.deadline, grace=True):
-                evidence = judge_pair(link, limits=limits, known=told)
+            evidence = self.evidence_of(link, left, right)
+            if weakest is not None and len(left.numbers) > 1:
+                evidence = overall([evidence, weakest])
             rows, columns = left.entities_of(0), right.entities_of(number)
             among = np.ix_(rows, columns)
             whole = len(rows) == len(left) and len(columns) == len(right) and len(left.numbers) == 1
             coupling = link.pairs if whole else link.pairs[among]
             if places is not None and len(left.numbers) > 1:
-                # A row matched to joined tables surely may still have another partner in the reference.
                 coupling = places @ coupling
+                allowed = self.limits_of_tables[number - 1].mask()
+                coupling = coupling if allowed is None else np.where(allowed, coupling, 0.0)
+            ratios = link.ratios if whole else link.ratios[among]
+            if self.shares and link.form.by_columns:
+                # Where rows share partners, the number of choices is counted by itself.
+                ratios = ratios - self.limits_with(left, right).head_starts()
             found.append(
                 self.found(
                     number,
                     np.append(right.rows_of(number), -1)[link.permutation[rows]],
                     coupling=coupling,
-                    ratios=link.ratios if whole else link.ratios[among],
+                    ratios=ratios,
                     correlations=link.correlations,
                     evidence=evidence,
                 )
@@ -343,6 +343,17 @@ class Searches(Prepared):
         model = self.model_of([one.permutation for one in found])
         worst = min((link.status for link, _, _ in links), key=lambda status: status.converged)
         return Route("pairs", found, model, worst, tuple(starts), self.scales)
+
+    def evidence_of(self, link: PairLink, left: Joined, right: Joined) -> Evidence:
+        """Judge a link between tables, or joined tables."""
+        # Columns that both tables have tell a correspondence from its mirror images, as known pairs do.
+        pairs = {(min(a, b), max(a, b)) for a in left.numbers for b in right.numbers}
+        told = bool(self.constraints.known) or not pairs.isdisjoint(self.shared)
+        limits = self.limits_with(left, right)
+        with cut_short(self.deadline, grace=True):
+            return judge_pair(link, limits=limits, known=told)
+        # Without time to compare it, what was found is in doubt.
+        return judge_pair(replace(link, crossings=()), limits=limits, known=told)
 
     def found(
         self,
@@ -418,8 +429,21 @@ class Searches(Prepared):
 
 
 def _named(left: Joined, right: Joined) -> str:
-    """Return the name of the stage in which tables are linked."""
-    return "pair" + "-".join("+".join(map(str, sorted(group.numbers))) for group in (left, right))
+    """Return the name of the stage in which tables are linked; joined tables are named by their rows as well."""
+    name = "pair" + "-".join("+".join(map(str, sorted(group.numbers))) for group in (left, right))
+    joined = [(group.numbers, *group.rows) for group in (left, right) if len(group.numbers) > 1]
+    return f"{name}-{fingerprint([part for group in joined for part in group])[:12]}" if joined else name
+
+
+def _places(pairs: FloatArray, joined: FloatArray) -> FloatArray:
+    """Return how likely each row of the reference belongs where another of its rows was joined to other tables.
+
+    Args:
+        pairs: probabilities, entities of the other tables × rows of the reference.
+        joined: which of them were joined, likewise. A row that was joined to nobody stays where it is.
+    """
+    places = np.asarray(pairs.T @ joined)
+    return places + np.diag((joined.sum(axis=0) == 0).astype(np.float64))
 
 
 def _partners(home: Joined, left: Joined, number: int, size: int) -> FloatArray:

@@ -103,7 +103,7 @@ def is_narrow(left: Side, right: Side) -> bool:
 
 
 def stands_out(matching: Matching) -> bool:
-    """Tell whether nearly all rows have partners, and these stand out clearly."""
+    """Tell whether at least half of the rows have partners, and these stand out clearly."""
     shape = matching.ratios.shape
     enough = matching.common >= _MOST_ROWS * min(shape)
     return bool(enough and matching.identification >= STANDS_OUT * np.log(max(shape)))
@@ -124,11 +124,8 @@ class ColumnModel:
         self.largest_rank = max(left.max_rank, 1)
         self.rank = min(self.largest_rank, _RANK)
         self.limits, self.deadline, self.allowed = limits, deadline, limits.mask()
-        self.head_start: FloatArray | float = 0.0
-        if not limits.trivial:
-            # Where a row may be matched to few others, as inside groups, each of them is the likelier beforehand.
-            places = (place.ravel() for place in np.indices(limits.shape))
-            self.head_start = limits.head_start(*places).reshape(limits.shape).astype(np.float32)
+        # Where a row may be matched to few others, as inside groups, each of them is the likelier beforehand.
+        self.head_start = limits.head_starts()
         self.gaps = has_gaps(left, right)
         self.seen = min(float(side.mask.mean()) for side in (left, right))
         self.refinement = Refinement(left.factors().compact, right.factors().compact, limits=limits)
@@ -151,7 +148,7 @@ class ColumnModel:
             A name, the coupling of the rows, and the model of all columns that the rotation makes of both models.
         """
         models = [fit_table(values, mask, largest_rank=self.largest_rank) for values, mask in self.tables]
-        self.rank = max(model.rank for model in models) + _MORE_FACTORS
+        self.rank = min(max(model.rank for model in models) + _MORE_FACTORS, self.largest_rank)
         for kind, rank in _plan(models, self.largest_rank)[: None if thorough else 1]:
             views = [_model(kind, rank, model, *table) for model, table in zip(models, self.tables, strict=True)]
             infos = [information(view, *table) for view, table in zip(views, self.tables, strict=True)]
@@ -178,7 +175,7 @@ class ColumnModel:
     ) -> tuple[Matching | None, list[tuple[str, float]]]:
         """Return the best matching that is found from nothing, and names and scores of what was tried.
 
-        Ends where nearly all rows have partners, and these stand out clearly.
+        Ends where at least half of the rows have partners, and these stand out clearly.
 
         Args:
             starts: named couplings that are tried first.
@@ -220,7 +217,6 @@ class ColumnModel:
         for _ in range(_ROUNDS):
             before, ratios = coupling, self._ratios(whole, [model])
             if everybody:
-                rows = np.flatnonzero(np.isfinite(ratios).any(axis=1))
                 permutation = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
                 rows = np.flatnonzero(permutation >= 0)
                 coupling = np.zeros(ratios.shape, dtype=np.float32)

@@ -301,27 +301,37 @@ def find_pair(
 
 
 def rematched(
-    left: Side, right: Side, coupling: FloatArray, *, limits: Limits, deadline: Deadline | None = None
+    left: Side,
+    right: Side,
+    coupling: FloatArray,
+    *,
+    limits: Limits,
+    every_row: bool | None = None,
+    deadline: Deadline | None = None,
 ) -> tuple[IntArray, FloatArray] | None:
-    """Match rows again by a model of all columns.
+    """Match rows again by a model of all columns; None where there are too many of them for that.
 
     Args:
         left: the left table.
         right: the right table.
         coupling: of their rows, in which the model begins; where it has too few sure pairs, None is returned.
         limits: which pairs may be matched.
+        every_row: whether every row of the smaller table has a partner; None: decided from the data.
         deadline: when nothing further is tried; None is returned where there was too little time.
 
     Returns:
         The right row of each left row, −1 for none; and the probabilities of all pairs.
     """
     found: Matching | None = None
+    few = max(len(left), len(right)) <= FEW_ROWS
+    if is_late(deadline) or not (is_narrow(left, right) and (few or has_gaps(left, right))):
+        return None
     with one_thread(), cut_short(deadline):
         columns = ColumnModel(left, right, limits=limits.reordered(left.order, right.order), deadline=deadline)
         found = columns.run(coupling[np.ix_(left.order, right.order)])
     if found is None:
         return None
-    permutation, chances, _ = matched(found.ratios, None)
+    permutation, chances, _ = matched(found.ratios, every_row)
     back = [np.argsort(side.order) for side in (left, right)]
     return np.append(right.order, -1)[permutation][back[0]], chances.pairs.toarray()[np.ix_(*back)]
 

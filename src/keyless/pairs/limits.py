@@ -185,6 +185,13 @@ class Limits:
         fewer = np.maximum(self.choices[rows], self.flipped.choices[columns])
         return np.log(max(self.shape) / np.maximum(fewer, 1))
 
+    def head_starts(self) -> FloatArray | float:
+        """Return the same for all pairs, left × right rows; 0 where it is 0 for all of them."""
+        if self.trivial:
+            return 0.0
+        places = (place.ravel() for place in np.indices(self.shape))
+        return self.head_start(*places).reshape(self.shape).astype(np.float32)
+
     def common_by_groups(self) -> float | None:
         """Return how many rows have a partner, as the sizes of groups tell; None where they do not tell.
 

@@ -46,9 +46,7 @@ class Deadline:
 
     Args:
         seconds: from now; None: only when `stop` is called.
-
-    Attributes:
-        asked: whether `stop` was called.
+        within: one that ends later; whoever stops either of them stops both.
 
     Example:
         >>> deadline = Deadline()
@@ -59,11 +57,16 @@ class Deadline:
         True
     """
 
-    def __init__(self, seconds: float | None = None) -> None:
+    def __init__(self, seconds: float | None = None, *, within: Deadline | None = None) -> None:
         self._moment = None if seconds is None else time.monotonic() + seconds
         self._grace = _GRACE + _GRACE_SHARE * (seconds or 0.0)
         self._worked: float | None = None
-        self.asked = False
+        self._asked, self._within = False, within
+
+    @property
+    def asked(self) -> bool:
+        """Whether `stop` was called."""
+        return self._asked or (self._within is not None and self._within.asked)
 
     @property
     def passed(self) -> bool:
@@ -94,11 +97,13 @@ class Deadline:
 
     def half(self) -> Deadline:
         """Return one for the first of two stages: half of the seconds that remain; without any, this one."""
-        return self if self._moment is None or self.asked else Deadline((self.remaining or 0.0) / 2)
+        return self if self._moment is None or self.asked else Deadline((self.remaining or 0.0) / 2, within=self)
 
     def stop(self) -> None:
         """Make now the moment."""
-        self.asked = True
+        self._asked = True
+        if self._within is not None:
+            self._within.stop()
 
 
 def time_left(deadline: Deadline | None) -> float | None:
