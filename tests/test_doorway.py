@@ -17,7 +17,6 @@ from keyless.doorway import check_no_options, gathered, warn_of_text_numbers
 from keyless.errors import InputError
 from keyless.progress import shown as live
 from keyless.tables import Reading, read_table
-from ways import link_by
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,7 @@ def data():
 
 
 def quick(*tables, **options):
-    return link_by("joint", *tables, effort="quick", **options)
+    return keyless.link(*tables, effort="quick", **options)
 
 
 # --- arrangements ----------------------------------------------------------------------------------------------------

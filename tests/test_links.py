@@ -19,7 +19,6 @@ from keyless.links import Links, TableLink
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import scale_table
 from keyless.tables import read_tables
-from ways import link_by
 
 NAN = np.nan
 UNKNOWN = r"^table: must be one of 'lab'; found '{}'\.$"
@@ -273,7 +272,7 @@ def test_standard_errors_are_calibrated(scale):
     data = make_shuffled_tables(150, (22, 18), rank=5, observed=0.85, random_state=6)
     bend = np.exp if scale == "log" else np.asarray
     tables = {name: bend(table / 3) for name, table in data.tables.items()}
-    links = link_by("joint", tables, effort="quick", random_state=0)
+    links = keyless.link(tables, effort="quick", random_state=0)
     np.testing.assert_array_equal(links.permutations["table1"], data.truth["table1"])
     z = []
     for name, table in data.complete.items():

@@ -116,7 +116,8 @@ def crossings(
         limits: which pairs may be matched.
         comparisons: how many comparisons are made at the most; fewer where the first is clear.
         seed: of the splits.
-        starts: named couplings that the search for the link began with; so do the searches that tell chance.
+        starts: named couplings that the search for the link began with; so do searches for maps that tell chance.
+            Models of all columns begin from nothing.
         deadline: at which the comparison that is under way is given up.
         callback: called after each, with stage `"chance"` and the nats that chance reached.
     """
