@@ -20,7 +20,7 @@ from keyless.links import Links, TableLink
 from keyless.model.factor_model import FactorModel
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import scale_table
-from keyless.tables import memory, read_table, read_tables
+from keyless.tables import batches, memory, read_table, read_tables
 from keyless.tables.large_file import parquet_files
 
 
@@ -115,6 +115,21 @@ def test_numbers_that_need_double_precision_get_it_whichever_file_they_are_in(rn
     read = read_table(write(given), name="lab")
     assert read.block.values.dtype == np.float64
     np.testing.assert_array_equal(read.block.values, given)
+
+
+@pytest.mark.parametrize("gaps", [True, False])
+@pytest.mark.usefixtures("large")
+def test_a_column_that_is_constant_in_each_file_is_read_to_the_end(rng, write, monkeypatch, gaps):
+    """Rounding 0.1 loses something, and in one file nothing varies beside it; over all files it is little."""
+    monkeypatch.setattr(batches, "_CELLS_AT_A_TIME", 1)
+    monkeypatch.setattr(batches, "_ROWS_AT_A_TIME", 8)
+    given = pd.DataFrame({"x": rng.normal(size=90), "day": np.repeat([0.1, 0.2, 0.3], 30)})
+    if gaps:
+        given.loc[[3, 20, 35], "x"] = np.nan
+    read = read_table(write(given), name="lab")
+    assert read.block.values.dtype == np.float32
+    np.testing.assert_array_equal(read.block.mask, given.notna())
+    np.testing.assert_array_equal(read.block.values, given.fillna(0).astype(np.float32))
 
 
 @pytest.mark.usefixtures("large")

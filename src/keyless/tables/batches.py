@@ -72,8 +72,16 @@ def _batches(rows: int, columns: int) -> Iterator[slice]:
     return batches(rows, max(_CELLS_AT_A_TIME // columns, _ROWS_AT_A_TIME))
 
 
-def read_numbers(path: Path, watch: Watch, values: Values) -> BoolArray | None:
-    """Read all rows of a file once, as long as the precision is enough; return a mask where some miss."""
+def read_numbers(path: Path, watch: Watch, values: Values, *, alone: bool = True) -> BoolArray | None:
+    """Read all rows of a file once; return a mask where some miss.
+
+    Args:
+        path: a Parquet file.
+        watch: is told what is read.
+        values: where the numbers go, 0 where missing.
+        alone: whether the file is the whole table. Then nothing more is read once the precision is not enough for the
+            first batch. Of several files it may be enough for all together though not for the first batch of one.
+    """
     rows, width = values.shape
     parquet = opened(path, width)
     mask: BoolArray | None = None
@@ -89,7 +97,7 @@ def read_numbers(path: Path, watch: Watch, values: Values) -> BoolArray | None:
                 mask = np.ones(values.shape, dtype=bool)
             mask[start:stop] = ~missing
             values[start:stop][missing] = 0
-        if start == 0 and not watch.precise:
+        if alone and start == 0 and not watch.precise:
             return None
     if stop != rows:
         raise InputError(f"{file_name(path)}: must hold {rows} rows, as it says; found {stop}. It is damaged.")

@@ -103,7 +103,8 @@ def _read_file(path: str, watch: Watch, values: OnDisk, seen: OnDisk) -> tuple[W
     rows = opened(Path(path)).metadata.num_rows
     mask: BoolArray | None = None
     if rows:
-        mask = read_numbers(Path(path), watch, values.writable(watch.origin, watch.origin + rows))
+        written = values.writable(watch.origin, watch.origin + rows)
+        mask = read_numbers(Path(path), watch, written, alone=False)
     if mask is not None:
         seen.write(watch.origin, mask)
     return watch, mask is not None
