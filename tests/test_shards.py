@@ -136,6 +136,14 @@ def test_some_rows_among_some_rows(rng):
     np.testing.assert_allclose(found.best[np.argsort(found.asked)], best, atol=0.02)
 
 
+def test_all_rows_in_another_order_are_the_same_pairs(rng):
+    pair = clouds(rng, rows=300, others=250)
+    found = find_near(pair, (rng.permutation(300), rng.permutation(250)))
+    ratios = all_ratios(pair)
+    np.testing.assert_allclose(found.values, ratios[found.rows, found.columns], atol=0.02)
+    np.testing.assert_allclose(found.best, ratios.max(axis=1)[found.asked], atol=0.02)
+
+
 def shuffled(rng, case, rows=5_200):
     """Two tables with gaps, or with 70% of the entities in common, and the right row of each."""
     latents = rng.laplace(size=(2 * rows, 6))

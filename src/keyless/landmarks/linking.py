@@ -390,7 +390,7 @@ class LargeSearch:
         anybody = members.get(-1, np.empty(0, dtype=np.int64))
         found = []
         for label, own in _by_label(rows, first[rows]):
-            theirs = np.concatenate([members.get(label, anybody[:0]), anybody]) if label >= 0 else columns
+            theirs = np.sort(np.concatenate([members.get(label, anybody[:0]), anybody])) if label >= 0 else columns
             if len(theirs):
                 found.append((own, theirs))
         return found

@@ -208,7 +208,9 @@ def _piece(
     rows = homes[cell]
     vectors = np.empty((len(rows), metric.to_points.shape[1]), dtype=np.float32)
     offsets = np.empty(len(rows) if asking else 0)
-    for start, means in in_batches(shard if len(rows) == len(shard) and len(homes) == 1 else shard[rows], turn):
+    # All rows in their order need not be copied.
+    some = shard if np.array_equal(rows, np.arange(len(shard))) else shard[rows]
+    for start, means in in_batches(some, turn):
         here = slice(start, start + len(means))
         vectors[here] = (metric.queries if asking else metric.points)(means)
         if asking:
