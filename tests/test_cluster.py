@@ -15,7 +15,7 @@ import pytest
 
 import keyless
 from keyless.cli import main
-from keyless.cluster import OnDisk, current_workers
+from keyless.cluster import OnDisk, current_workers, dask_workers
 from keyless.cluster import workers as workers_room
 from keyless.cluster.workers import LOCAL, connected
 from keyless.datasets import make_shuffled_tables
@@ -102,6 +102,20 @@ def test_a_cluster_gives_the_answer_of_one_process_though_workers_are_killed(fol
     np.testing.assert_array_equal(found.permutations["b"], truth)
     np.testing.assert_allclose(found.found["b"].probability, alone.found["b"].probability, atol=1e-9)
     np.testing.assert_allclose(found.evidence.null_scores, alone.evidence.null_scores, atol=1e-9)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_folder_is_not_read_by_a_cluster_without_workers(folders, monkeypatch):
+    monkeypatch.setattr(dask_workers, "_WAIT", 0.2)
+    options = {"n_workers": 0, "dashboard_address": ":0", "silence_logs": 50}
+    # With a deadline: waiting for nobody would never end.
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster),
+        pytest.raises(InputError, match="must have workers; none joined"),
+        cut_short(Deadline(5)),
+    ):
+        read_table(folders[0] / "a", name="a")
 
 
 @pytest.mark.slow

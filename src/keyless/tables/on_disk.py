@@ -11,7 +11,7 @@ import numpy as np
 from keyless.arrays import batches
 from keyless.cluster import OnDisk, current_workers, scratch_folder
 from keyless.problem import Block
-from keyless.tables.batches import BoolArray, Values, Watch, kind_of, opened, read_numbers
+from keyless.tables.batches import BUFFERS, BoolArray, Values, Watch, kind_of, opened, read_numbers
 from keyless.tables.large_file import LargeFile
 
 __all__ = ["NumbersOnDisk", "read_again"]
@@ -41,6 +41,8 @@ class NumbersOnDisk:
         shape = (rows, len(watch.fields))
         sizes = [opened(path).metadata.num_rows for path in self.files]
         starts = np.cumsum([0, *sizes]).tolist()
+        # Of each file that is read, what is read ahead, and a mask of its own.
+        self.workers.check(2 * BUFFERS + max(sizes) * shape[1])
         seen = OnDisk(str(self.folder.path / "mask"), shape, "bool").allocate()
         found: list[tuple[Watch, bool]] = []
         values = seen
