@@ -226,6 +226,18 @@ def test_a_matrix_in_a_file_is_read_by_rows_and_travels_by_name(tmp_path, rng):
     assert OnDisk.behind(given) is None
 
 
+@pytest.mark.parametrize("mode", ["c", "r+", "r"])
+def test_a_file_that_the_caller_has_mapped_is_not_read_behind_the_array(tmp_path, mode):
+    file = OnDisk(str(tmp_path / "x"), (50, 3), "float32").allocate()
+    given = np.memmap(file.path, "float32", mode=mode, shape=(50, 3))
+    if mode == "c":
+        given[7] = 5.0
+    mask = np.broadcast_to(np.True_, (50, 3))
+    table = LargeTable.scaled(given, mask, kinds=["identity"] * 3, rng=np.random.default_rng(0))
+    np.testing.assert_array_equal(table.values[:], given)
+    assert OnDisk.behind(given) is None
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     file = OnDisk(str(tmp_path / "gone"), (5, 3), "float32")
     for rows in (slice(0, 2), np.array([1])):

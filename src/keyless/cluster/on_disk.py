@@ -23,6 +23,9 @@ Values = np.ndarray[Any, np.dtype[Any]]
 SCRATCH = "KEYLESS_SCRATCH"
 """Environment variable that names the folder for numbers that are kept on disk while tables are in use."""
 
+_MAPPED: weakref.WeakValueDictionary[int, Values] = weakref.WeakValueDictionary()
+"""Arrays that map such files into memory, by identity, as long as they are in use."""
+
 
 @dataclass(frozen=True)
 class OnDisk:
@@ -40,17 +43,18 @@ class OnDisk:
 
     @classmethod
     def behind(cls, values: Any) -> OnDisk | None:
-        """Return the file that an array maps into memory whole; None for any other array."""
+        """Return the file that an array of `mapped` maps into memory whole; None for any other array.
+
+        A file that the caller has mapped is the caller's: what the array holds may not be what the file holds.
+        """
         base = values
-        while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        while isinstance(base, np.ndarray) and _MAPPED.get(id(base)) is not base:
             base = base.base
-        name = getattr(base, "filename", None)
-        if name is None or values.ndim != 2 or not values.flags.c_contiguous:
+        if not isinstance(base, np.memmap) or values.ndim != 2 or not values.flags.c_contiguous:
             return None
-        if Path(name).stat().st_size != values.nbytes:
-            # A part of a file, or one that says more than numbers.
+        if values.nbytes != base.nbytes:
             return None
-        return cls(str(name), (int(values.shape[0]), int(values.shape[1])), values.dtype.name)
+        return cls(str(base.filename), (int(values.shape[0]), int(values.shape[1])), values.dtype.name)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -74,7 +78,9 @@ class OnDisk:
     @cached_property
     def mapped(self) -> Values:
         """The numbers as an array that is read from the file where it is looked at, and cannot be written to."""
-        return np.memmap(self.path, dtype=self.dtype, mode="r", shape=self.shape)
+        made = np.memmap(self.path, dtype=self.dtype, mode="r", shape=self.shape)
+        _MAPPED[id(made)] = made
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return OnDisk, (self.path, self.shape, self.dtype)
