@@ -238,6 +238,13 @@ def test_a_file_that_the_caller_has_mapped_is_not_read_behind_the_array(tmp_path
     assert OnDisk.behind(given) is None
 
 
+def test_a_file_that_the_disk_has_no_room_for_is_refused(tmp_path):
+    file = OnDisk(str(tmp_path / "x"), (2**50, 1_000), "float64")
+    with pytest.raises(keyless.InputError, match=r"must have 90\d+\.\d GB free .*; it has .* GB\. Set KEYLESS_SCRATCH"):
+        file.allocate()
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     file = OnDisk(str(tmp_path / "gone"), (5, 3), "float32")
     for rows in (slice(0, 2), np.array([1])):

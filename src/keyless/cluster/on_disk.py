@@ -102,9 +102,18 @@ class OnDisk:
         return np.memmap(self.path, self.dtype, mode="r+", offset=offset, shape=(stop - start, self.shape[1]))
 
     def allocate(self) -> OnDisk:
-        """Make the file, with 0 everywhere."""
+        """Make the file, with 0 everywhere; refuse one that the disk has no room for."""
+        needed = self.shape[0] * self.shape[1] * np.dtype(self.dtype).itemsize
+        folder = Path(self.path).parent
+        free = shutil.disk_usage(folder).free
+        if needed > free:
+            # Writing to mapped memory that the disk has no room for would end the process.
+            raise InputError(
+                f"{folder}: must have {needed / 1e9:.1f} GB free for the numbers of a table; it has {free / 1e9:.1f} "
+                f"GB. Set {SCRATCH} to a folder with more room."
+            )
         with Path(self.path).open("wb") as file:
-            file.truncate(self.shape[0] * self.shape[1] * np.dtype(self.dtype).itemsize)
+            file.truncate(needed)
         return self
 
 
