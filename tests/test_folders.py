@@ -173,6 +173,27 @@ def test_a_folder_that_has_changed_is_refused(rng, write):
         read.column("x")
 
 
+@pytest.mark.usefixtures("large")
+def test_a_folder_whose_files_were_exchanged_is_refused(rng, write):
+    folder = write(frame(rng))
+    read = read_table(folder, name="lab")
+    (folder / "0.parquet").rename(folder / "other")
+    (folder / "1.parquet").rename(folder / "0.parquet")
+    (folder / "other").rename(folder / "1.parquet")
+    with pytest.raises(InputError, match="it has changed since"):
+        read.column("x")
+
+
+def test_a_folder_inside_may_be_called_as_files_are(rng, write):
+    given = frame(rng)
+    folder = write(given)
+    (folder / "0.parquet").rename(folder / "first")
+    (folder / "0.parquet").mkdir()
+    (folder / "first").rename(folder / "0.parquet" / "0.parquet")
+    expected = read_table(given, name="lab")
+    np.testing.assert_array_equal(read_table(folder, name="lab").block.values, expected.block.values)
+
+
 @pytest.mark.parametrize("cells", [1, 10**9])
 def test_results_are_parquet_partitioned_as_the_reference(rng, write, tmp_path, monkeypatch, cells):
     """Column by column on disk, against the same result made whole in memory; of a large folder and of a small one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,8 @@ class LargeFile:
     Attributes:
         path: where it is, from the root of the file system: the working folder may change.
         size: bytes it had; of a folder, those of all its files.
-        changed: when it was last changed, in nanoseconds since 1970; of a folder, the sum over its files, which differs
-            when one of them was changed.
+        changed: when it was last changed, in nanoseconds since 1970; of a folder, a digest of the names of its files,
+            of their sizes and of when they were changed.
     """
 
     path: str
@@ -84,9 +85,14 @@ class LargeFile:
 
 def keep(path: Path) -> LargeFile:
     """Return a file, or a folder of Parquet files, as it is now."""
-    found = [part.stat() for part in (parquet_files(path) if path.is_dir() else (path,))]
-    size, changed = sum(one.st_size for one in found), sum(one.st_mtime_ns for one in found)
-    return LargeFile(str(path.absolute()), size, changed)
+    where = str(path.absolute())
+    if not path.is_dir():
+        about = path.stat()
+        return LargeFile(where, about.st_size, about.st_mtime_ns)
+    found = [(part.relative_to(path).as_posix(), part.stat()) for part in parquet_files(path)]
+    said = repr([(name, about.st_size, about.st_mtime_ns) for name, about in found])
+    digest = hashlib.blake2b(said.encode(), digest_size=7).digest()
+    return LargeFile(where, sum(about.st_size for _, about in found), int.from_bytes(digest))
 
 
 def parquet_files(folder: Path) -> tuple[Path, ...]:
@@ -100,7 +106,9 @@ def parquet_files(folder: Path) -> tuple[Path, ...]:
     found = []
     for path in folder.rglob("*"):
         inside = path.relative_to(folder)
-        if path.suffix.lower() in (".parquet", ".pq") and not any(part[0] in "._" for part in inside.parts):
+        if path.suffix.lower() not in (".parquet", ".pq") or path.is_dir():
+            continue
+        if not any(part[0] in "._" for part in inside.parts):
             found.append((_natural(inside.as_posix()), path))
     return tuple(path for _, path in sorted(found))
 
