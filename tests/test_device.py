@@ -97,6 +97,13 @@ def test_neighbours_on_a_device_are_the_true_ones(rng, monkeypatch, most):
     assert (found.evaluations == 12_000 * 1_500) is (most > 0)
 
 
+@pytest.mark.parametrize("device", [CPU, None])
+def test_nobody_who_asks_gets_no_neighbours(rng, device):
+    found = nearest(rng.normal(size=(300, 4)), np.empty((0, 4)), 3, device=device)
+    assert found.points.shape == (0, 3)
+    assert found.evaluations == 0
+
+
 def test_a_device_that_is_not_there_is_refused_in_one_line(monkeypatch):
     assert find_device("cpu") is None
     tables = [np.eye(4), np.eye(4)]

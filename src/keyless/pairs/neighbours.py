@@ -86,6 +86,8 @@ def nearest(
     """
     check_time()
     points, queries = (np.ascontiguousarray(side, dtype=np.float32) for side in (points, queries))
+    if not len(queries):
+        return Nearest(np.empty((0, count), dtype=np.int64), 0)
     pairs = len(points) * len(queries)
     if len(points) < 10_000 or pairs <= (_ALL_PAIRS if device is None else _ALL_ON_DEVICE) or not _has_cells(device):
         return Nearest(_all_pairs(points, queries, count, device), pairs)
