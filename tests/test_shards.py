@@ -136,6 +136,25 @@ def test_some_rows_among_some_rows(rng):
     np.testing.assert_allclose(found.best[np.argsort(found.asked)], best, atol=0.02)
 
 
+@pytest.mark.parametrize("further", [False, True])
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("noise", [0.1, 0.5])
+def test_many_cells_give_the_pairs_that_one_gives(rng, monkeypatch, exact, further, noise):
+    """Rows that are sure look into one cell only; all others have the same candidates, and not more of them."""
+    pair = clouds(rng, noise=noise)
+    one = find_near(pair, exact=exact, further=further)
+    monkeypatch.setattr(near, "CELL", 100)
+    many = find_near(pair, exact=exact, further=further)
+    ratios = all_ratios(pair)
+    sure = ratios.max(axis=1) > np.log(1_300) + 12
+    pairs = [set(zip(found.rows.tolist(), found.columns.tolist(), strict=True)) for found in (one, many)]
+    assert np.bincount(many.rows).max() <= np.bincount(one.rows).max()
+    # What is at most 9 nats behind the best is looked for in every cell.
+    near_best = [{(i, j) for i, j in found if not sure[i] and ratios[i, j] > ratios[i].max() - 9} for found in pairs]
+    assert len(near_best[0]) > 100
+    assert len(near_best[0] ^ near_best[1]) <= 0.001 * len(near_best[0])
+
+
 def test_all_rows_in_another_order_are_the_same_pairs(rng):
     pair = clouds(rng, rows=300, others=250)
     found = find_near(pair, (rng.permutation(300), rng.permutation(250)))

@@ -92,6 +92,11 @@ class _How:
     seed: int
     device: Any
 
+    @property
+    def candidates(self) -> int:
+        """Partners to choose from, per row."""
+        return _CANDIDATES if self.exact else _ROUGH_CANDIDATES
+
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
@@ -163,7 +168,7 @@ def find_near(
                 for each, row in zip(looking, counts, strict=True)
             ]
     cut = sum(workers.fetch([workers.start(_cut, each) for each in looking]))
-    near = _merged(workers.fetch([workers.start(_bare, each) for each in found]), workers.fetch(again), len(left))
+    near = _merged(workers.fetch([workers.start(_bare, each) for each in found]), workers.fetch(again), len(left), how)
     return replace(near, recall=min(near.recall, 1 - cut / max(len(near.asked), 1)))
 
 
@@ -330,8 +335,8 @@ def _bare(found: _Found) -> Near:
     return found.near
 
 
-def _merged(first: list[Near], again: list[Near], size: int) -> Near:
-    """Return what was found in all cells."""
+def _merged(first: list[Near], again: list[Near], size: int, how: _How) -> Near:
+    """Return what was found in all cells; of each row as many pairs as one cell would give."""
     every = first + again
     rows, columns, values = (
         np.concatenate([getattr(near, name) for near in every]) for name in ("rows", "columns", "values")
@@ -347,14 +352,43 @@ def _merged(first: list[Near], again: list[Near], size: int) -> Near:
             at = place[near.asked]
             second[at] = np.maximum.reduce([second[at], near.runner_up, np.minimum(best[at], near.best)])
             best[at] = np.maximum(best[at], near.best)
+        bar = np.empty(size)
+        bar[asked] = best
+        kept = _best_few(rows, bar[rows] - values, how)
+        rows, columns, values = rows[kept], columns[kept], values[kept]
     evaluations, recall = sum(near.evaluations for near in every), min(near.recall for near in every)
     return Near(rows, columns, values, asked, best, second, evaluations, recall)
+
+
+def _best_few(rows: IntArray, behind: FloatArray, how: _How) -> IntArray:
+    """Return which pairs one cell would give, of pairs from several.
+
+    Args:
+        rows: left row of each pair.
+        behind: nats that each pair is behind the best of its row.
+        how: the same for all.
+    """
+    order = np.lexsort((behind, rows))
+    rows, behind = rows[order], behind[order]
+    first = np.searchsorted(rows, rows)
+    place = np.arange(len(rows)) - first
+    keep = place < how.candidates
+    if how.exact:
+        keep &= behind < HOPELESS
+    if how.further:
+        # As many are close as there may be candidates: the row has more of them to choose from.
+        last = first + how.candidates - 1
+        crowded = np.append(rows, -1)[np.minimum(last, len(rows))] == rows
+        crowded[crowded] = behind[last[crowded]] < _CLOSE
+        close = behind < (_CLOSE if how.exact else HOPELESS)
+        keep = np.where(crowded, (place < _FURTHER) & close, keep)
+    return order[keep]
 
 
 def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | None = None) -> Near:
     """Return the likeliest points of each query; hopeless ones are left out, beside what is known already, too."""
     queries, points, offsets = asking.vectors, others.vectors, asking.offsets
-    count = min(_CANDIDATES if how.exact else _ROUGH_CANDIDATES, len(points))
+    count = min(how.candidates, len(points))
     # Of n wrong partners one is likelier than log n + t nats in one case of exp(t).
     enough = 2 * (offsets - np.log(max(how.total, 1)) - _BEYOND_CHANCE) if how.exact else None
     # Who is less likely than a stranger is nobody's partner; where everybody is wanted, the nearest always matters.
