@@ -1,6 +1,7 @@
 """Rows in shards and cells: the same as all rows at once, against looks at every pair."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -153,6 +154,27 @@ def test_many_cells_give_the_pairs_that_one_gives(rng, monkeypatch, exact, furth
     near_best = [{(i, j) for i, j in found if not sure[i] and ratios[i, j] > ratios[i].max() - 9} for found in pairs]
     assert len(near_best[0]) > 100
     assert len(near_best[0] ^ near_best[1]) <= 0.001 * len(near_best[0])
+
+
+@pytest.mark.parametrize("others", [60, 400])
+@pytest.mark.usefixtures("small")
+def test_many_rows_that_look_among_few_do_so_some_at_a_time(rng, monkeypatch, others):
+    """One cell, and two: of 3,000 rows in ten shards nobody gets many more than a cell's 250 at a time."""
+    asked = {"_search": [], "_search_again": []}
+
+    def spy(search, sizes, pieces, *rest):
+        sizes.append(sum(len(piece.numbers) for piece in pieces))
+        return search(pieces, *rest)
+
+    for name, sizes in asked.items():
+        monkeypatch.setattr(near, name, partial(spy, getattr(near, name), sizes))
+    pair = clouds(rng, rows=3_000, others=others, noise=0.4)
+    found = find_near(pair)
+    assert sum(asked["_search"]) == 3_000
+    assert bool(asked["_search_again"]) is (others == 400)
+    assert max(asked["_search"] + asked["_search_again"]) <= 2 * 250
+    assert np.sort(found.asked).tolist() == list(range(3_000))
+    np.testing.assert_allclose(found.best, all_ratios(pair).max(axis=1)[found.asked], atol=0.02)
 
 
 def test_all_rows_in_another_order_are_the_same_pairs(rng):

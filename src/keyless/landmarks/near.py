@@ -139,37 +139,48 @@ def find_near(
     metric = Metric.between(clouds[0].precision, clouds[1].precision)
     total = len(right) if part[1] is None else len(part[1])
     device = left.workers.device
-    count = -(-total // (CELL if device is None else _CELL_ON_DEVICE))
-    cells = _cells(right, part[1], metric, count, seed)
+    most = CELL if device is None else _CELL_ON_DEVICE
+    cells = _cells(right, part[1], metric, -(-total // most), seed)
     how = _How(metric, cells, total, exact, further, lowest, seed, device)
     workers, every = left.workers, range(len(how.cells))
     asking, points = _homes(left, part[0], how, asking=True), _homes(right, part[1], how, asking=False)
+    # A cell has no more than so many points, and no more rows than that look into it at a time: shards by turns.
+    turns = max(1, -(-(len(left) if part[0] is None else len(part[0])) // (most * len(cells))))
     found = []
     for cell in every:
         one, other = _pieces(left, asking, how, cell, asking=True), _pieces(right, points, how, cell, asking=False)
-        found.append(workers.start(_search, one, other, cell, how))
+        found += [workers.start(_search, one[k::turns], other, cell, how) for k in range(min(turns, len(one)))]
         del one, other
     again: list[Any] = []
-    looking = found if len(every) > 1 else []
+    looking = list(found) if len(every) > 1 else []
     for last in (False, True) if looking else ():
         counts = np.array(workers.fetch([workers.start(_counts, each, len(every)) for each in looking]))
-        seen: dict[int, Any] = {}
+        seen: dict[int, list[Any]] = {}
         for cell in np.flatnonzero(counts.any(axis=0)).tolist():
-            one = [workers.start(_going_to, looking[home], cell) for home in np.flatnonzero(counts[:, cell]).tolist()]
             other = _pieces(right, points, how, cell, asking=False)
-            seen[cell] = workers.start(_search_again, one, other, how)
-            del one, other
-        again += seen.values()
+            seen[cell] = []
+            for some in _turns(counts[:, cell], most):
+                one = [workers.start(_going_to, looking[home], cell) for home in some.tolist()]
+                seen[cell].append(workers.start(_search_again, one, other, how))
+                del one
+            del other
+            again += seen[cell]
         if not last:
             # Most have found their partner behind the nearest border; the others look into all cells that may matter.
-            best = {cell: workers.start(_best_of, near) for cell, near in seen.items()}
-            looking = [
-                workers.start(_still_looking, each, [best[cell] for cell in np.flatnonzero(row).tolist()], how)
-                for each, row in zip(looking, counts, strict=True)
-            ]
+            best = {cell: [workers.start(_best_of, near) for near in all_turns] for cell, all_turns in seen.items()}
+            for home, row in enumerate(counts):
+                own = [one for cell in np.flatnonzero(row).tolist() for one in best[cell]]
+                looking[home] = workers.start(_still_looking, looking[home], own, how)
     cut = sum(workers.fetch([workers.start(_cut, each) for each in looking]))
     near = _merged(workers.fetch([workers.start(_bare, each) for each in found]), workers.fetch(again), len(left), how)
     return replace(near, recall=min(near.recall, 1 - cut / max(len(near.asked), 1)))
+
+
+def _turns(counts: IntArray, most: int) -> list[IntArray]:
+    """Return who has rows that look into a cell, some at a time, so that those together have about `most` rows."""
+    homes = np.flatnonzero(counts)
+    turn = (np.cumsum(counts[homes]) - 1) // most
+    return np.split(homes, np.flatnonzero(np.diff(turn)) + 1)
 
 
 def _cells(points: Sharded, chosen: IntArray | None, metric: Metric, count: int, seed: int) -> Cells:
