@@ -20,7 +20,7 @@ from keyless.links import Links, TableLink
 from keyless.model.factor_model import FactorModel
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import scale_table
-from keyless.tables import batches, memory, read_table, read_tables
+from keyless.tables import Reading, batches, memory, read_table, read_tables, with_missingness
 from keyless.tables.large_file import parquet_files
 
 
@@ -162,6 +162,14 @@ def test_folders_that_cannot_be_read_are_refused(rng, write, tmp_path):
     bad.loc[70, "x"] = np.inf
     with pytest.raises(InputError, match="column 'x', row 70"):
         read_table(write(bad, "bad"), name="bad")
+
+
+@pytest.mark.usefixtures("large")
+def test_what_is_missing_is_not_made_into_columns_in_memory(rng, write):
+    with pytest.raises(InputError, match="missingness: must not be asked for where numbers are on disk, as those of"):
+        keyless.link(write(frame(rng), "a"), write(frame(rng), "b"), reading=Reading(missingness=True))
+    complete = read_table(write(frame(rng, gaps=False)), name="lab")
+    assert with_missingness(complete) is complete
 
 
 @pytest.mark.usefixtures("large")

@@ -17,6 +17,7 @@ from keyless.tables import matrices
 from keyless.tables.dialect import Dialect
 from keyless.tables.frames import build, taken, to_records
 from keyless.tables.large_file import LargeFile
+from keyless.tables.on_disk import NumbersOnDisk
 from keyless.tables.reading_options import ColumnUse
 
 __all__ = ["Form", "Table", "frame_like", "with_missingness"]
@@ -258,6 +259,11 @@ def with_missingness(table: Table, *, like: Table | None = None) -> Table:
     varying = np.flatnonzero((share > 0) & (share < 1))
     if not varying.size:
         return table
+    if isinstance(table.keeps, NumbersOnDisk):
+        raise InputError(
+            f"missingness: must not be asked for where numbers are on disk, as those of {table.name!r} are: they would "
+            "be read into memory. Leave it out, or give the table as one file."
+        )
     mask = table.block.mask
     values = np.concatenate([table.block.values, mask[:, varying].astype(table.block.values.dtype)], axis=1)
     seen = np.concatenate([mask, np.ones((mask.shape[0], varying.size), dtype=bool)], axis=1)
