@@ -1,6 +1,8 @@
 """Folders of Parquet files: read as one table, small ones whole, large ones onto the disk."""
 
 import os
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -144,6 +146,16 @@ def test_what_is_kept_on_disk_goes_away_with_the_table(rng, write, tmp_path, mon
     monkeypatch.setenv("KEYLESS_SCRATCH", str(scratch / "none"))
     with pytest.raises(InputError, match="KEYLESS_SCRATCH: must name a folder"):
         read_table(write(frame(rng), "other"), name="other")
+
+
+@pytest.mark.usefixtures("large")
+def test_a_disk_must_have_room_for_numbers_and_mask(rng, write, monkeypatch):
+    """Of 90 rows × 5 columns: 4 bytes each, and 1."""
+    folder = write(frame(rng))
+    for free, enough in ((90 * 5 * 5, True), (90 * 5 * 5 - 1, False)):
+        monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        with nullcontext() if enough else pytest.raises(InputError, match="KEYLESS_SCRATCH to a folder with more room"):
+            read_table(folder, name="lab")
 
 
 @pytest.mark.usefixtures("large")

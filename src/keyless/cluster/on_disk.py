@@ -101,9 +101,14 @@ class OnDisk:
         offset = start * self.shape[1] * np.dtype(self.dtype).itemsize
         return np.memmap(self.path, self.dtype, mode="r+", offset=offset, shape=(stop - start, self.shape[1]))
 
-    def allocate(self) -> OnDisk:
-        """Make the file, with 0 everywhere; refuse one that the disk has no room for."""
-        needed = self.shape[0] * self.shape[1] * np.dtype(self.dtype).itemsize
+    def allocate(self, *, beside: int = 0) -> OnDisk:
+        """Make the file, with 0 everywhere; refuse one that the disk has no room for.
+
+        Args:
+            beside: bytes that files made before will still take: what was not written yet takes no room.
+        """
+        size = self.shape[0] * self.shape[1] * np.dtype(self.dtype).itemsize
+        needed = size + beside
         folder = Path(self.path).parent
         free = shutil.disk_usage(folder).free
         if needed > free:
@@ -113,7 +118,7 @@ class OnDisk:
                 f"GB. Set {SCRATCH} to a folder with more room."
             )
         with Path(self.path).open("wb") as file:
-            file.truncate(needed)
+            file.truncate(size)
         return self
 
 

@@ -47,7 +47,8 @@ class NumbersOnDisk:
         found: list[tuple[Watch, bool]] = []
         values = seen
         for dtype in ("float32", "float64"):
-            values = OnDisk(str(self.folder.path / dtype), shape, dtype).allocate()
+            # A mask is a byte per number.
+            values = OnDisk(str(self.folder.path / dtype), shape, dtype).allocate(beside=rows * shape[1])
             watch.begin(check=dtype == "float32")
             watch.centred(self.files)
             parts = [
