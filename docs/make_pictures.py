@@ -423,7 +423,7 @@ def evidence() -> Drawn:
         "other patients": {"clinic": example().tables["clinic"], "lab": example(0.5, SEED + 1).tables["lab"]},
     }
     found = {name: _linked(pair).evidence for name, pair in tables.items()}
-    figure = _figure("A link must clear both chance and what it takes to single out a row", 8.6, 2.7)
+    figure = _figure("A link must be clear of chance", 8.6, 2.7)
     ax = plots.evidence(
         [one.score for one in found.values()], [one.null_scores for one in found.values()],
         [one.needed for one in found.values()], names=list(found), ax=figure.subplots(),
