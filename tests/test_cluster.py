@@ -152,6 +152,7 @@ def processes(tmp_path):
             process.wait()
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # Dask's own call, which the newest pandas warns of
 @pytest.mark.usefixtures("small")
 def test_a_frame_of_dask_is_read_partition_by_partition(folders):
     dataframe = pytest.importorskip("dask.dataframe")
