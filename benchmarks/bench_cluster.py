@@ -142,15 +142,15 @@ def linked(folder: Path, *, workers: int = 0, shard: int | None = None) -> dict[
         "rows": rows,
         "workers": workers or "none",
         "rows of a shard": shards.SHARD,
-        "seconds": round(seconds, 1),
-        "processor seconds of this process": round(time.process_time() - busy, 1),
+        "seconds": f"{seconds:.0f}",
+        "processor seconds of this process": f"{time.process_time() - busy:.0f}",
         "GB held by this process": round(memory.end(), 2),
         **moved,
-        "right": right / rows,
+        "right": f"{right / rows:.5f}",
         "verdict": links.evidence.verdict,
-        "expected right": float(links.found["b"].probability.mean()),
+        "expected right": f"{links.found['b'].probability.mean():.5f}",
         "distances per row": round(links.choices["landmarks"]["distances"] / rows),
-        "stages": {name: round(spent, 1) for name, spent in stages.items()},
+        "seconds of stages": ", ".join(f"{name} {spent:.0f}" for name, spent in stages.items()),
     }
 
 

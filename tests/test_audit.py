@@ -211,7 +211,7 @@ def test_a_report_of_an_audit_that_was_stopped_says_so(links):
     assert "No set of changes was found" in page
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_check_advises_on_the_command_line(tmp_path, capsys):
     rng = np.random.default_rng(0)
     latent = rng.normal(size=(60, 3))

@@ -88,7 +88,7 @@ def example_in(text: str) -> list[str]:
     return arguments
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("command", [(), ("demo",)])
 def test_the_examples_about_the_bundled_tables_run(command):
     done = run(*example_in(help_of(*command)))

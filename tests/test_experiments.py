@@ -115,7 +115,7 @@ def test_a_request_to_stop_is_heard_and_what_is_done_is_kept(tmp_path):
     assert len(list((tmp_path / "cells" / "squares").glob("*.json"))) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_jobs_do_not_change_the_numbers(tmp_path):
     tasks = [(f"seed={seed}", lambda seed=seed: ranks(seed)) for seed in range(3)]
     assert Run(tmp_path / "a", "x", jobs=2).cells(tasks) == Run(tmp_path / "b", "x").cells(tasks)
@@ -278,7 +278,7 @@ def test_traces_end_with_the_solution(name):
     assert name in VARIANTS
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_parts_of_keyless_can_be_left_out():
     made = draw(0, n_rows=60)
     assert aligned(made) == 0

@@ -72,7 +72,7 @@ def test_rows_in_groups_are_linked_with_honest_probabilities(gone):
     assert (groups[0][matched] == groups[1][link.permutation[matched]]).all()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_strangers_of_the_same_groups_are_refused():
     rng = np.random.default_rng(2)
     one, two, labels = teams(rng, rows=3000, groups=100)

@@ -480,7 +480,7 @@ def test_known_and_forbidden_pairs(easy):
     assert links.evidence.score < 40
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_rows_match_inside_groups_only():
     """Many groups, some rows of unknown group, in both tables."""
     tables, truth = made((5_000,) * 2, noise=0.1)
@@ -514,7 +514,7 @@ def test_factors_of_one_table_alone_do_not_hide_the_common_ones(rng):
     assert (order[links.permutations["table1"]] == np.arange(6_000)).mean() > 0.99
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_unrelated_tables_are_refused():
     tables, _ = made((5_000,) * 2, (8, 7), rank=3, common=0, noise=0.05)
     began = time.process_time()
@@ -600,7 +600,7 @@ def test_awkward_columns(easy):
 # --- WORK GUARD: fails when anything grows with the square of the rows ---------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_work_guard_neither_memory_nor_distances_grow_with_the_square_of_the_rows(monkeypatch):
     pytest.importorskip("faiss")
     monkeypatch.setattr(neighbours, "_ALL_PAIRS", 1)

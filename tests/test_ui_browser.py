@@ -350,7 +350,7 @@ def test_who_has_no_token_sees_nothing(chromium, looked_at):
     context.close()
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_fifty_thousand_rows_scroll_without_stutter(chromium, links_of_many_rows, tmp_path):
     runs.write_run(links_of_many_rows(50_000), tmp_path / "run")
     server = Page(tmp_path)
