@@ -18,6 +18,7 @@ from keyless.options import Options
 from keyless.pairs import cell_index, neighbours
 from keyless.pairs.cell_index import CellIndex, nearest_of_all
 from keyless.pairs.neighbours import nearest
+from many_rows import shuffled
 
 torch = pytest.importorskip("torch")
 
@@ -142,23 +143,6 @@ def test_kept_stages_do_not_depend_on_the_device():
     assert Options(device="cuda").changed == {"device": "cuda"}
 
 
-def shuffled(rng, case, rows=11_000):
-    """Two tables, with gaps, or with 70% of the entities in common, and the right row of each."""
-    latents = rng.laplace(size=(2 * rows, 6))
-    own = np.r_[: round(0.7 * rows), rows : rows + rows - round(0.7 * rows)] if case == "strangers" else np.arange(rows)
-    order = rng.permutation(rows)
-    tables = [
-        side @ rng.normal(size=(6, width)) + 0.3 * rng.normal(size=(rows, width))
-        for side, width in ((latents[:rows], 20), (latents[own[order]], 16))
-    ]
-    if case == "gaps":
-        for table in tables:
-            table[rng.random(table.shape) < 0.15] = np.nan
-    truth = np.full(2 * rows, -1)
-    truth[own[order]] = np.arange(rows)
-    return tables, truth[:rows]
-
-
 @pytest.mark.parametrize(
     ("case", "tolerance"),
     [
@@ -171,7 +155,7 @@ def test_a_device_gives_the_answer_of_the_processor(rng, monkeypatch, case, tole
     """Both sort the points into cells, each in its own way; the tolerance is that of docs/gpu.md."""
     monkeypatch.setattr(neighbours, "_ALL_PAIRS", 0)
     monkeypatch.setattr(neighbours, "_ALL_ON_DEVICE", 0)
-    tables, truth = shuffled(rng, case)
+    tables, truth = shuffled(rng, case, rows=11_000)
     plain = keyless.link(tables, random_state=0)
     monkeypatch.setattr(searches, "find_device", lambda _name: CPU)
     found = keyless.link(tables, random_state=0)

@@ -18,6 +18,7 @@ from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.metric import Metric
 from keyless.landmarks.near import find_near
 from keyless.landmarks.scores import LargeTable
+from many_rows import shuffled
 
 
 @pytest.fixture
@@ -185,31 +186,13 @@ def test_all_rows_in_another_order_are_the_same_pairs(rng):
     np.testing.assert_allclose(found.best, ratios.max(axis=1)[found.asked], atol=0.02)
 
 
-def shuffled(rng, case, rows=5_200):
-    """Two tables with gaps, or with 70% of the entities in common, and the right row of each."""
-    latents = rng.laplace(size=(2 * rows, 6))
-    own = np.r_[: round(0.7 * rows), rows : rows + rows - round(0.7 * rows)] if case == "strangers" else np.arange(rows)
-    order = rng.permutation(rows)
-    tables = [latents[:rows], latents[own[order]]]
-    tables = [
-        side @ rng.normal(size=(6, width)) + 0.3 * rng.normal(size=(rows, width))
-        for side, width in zip(tables, (20, 16), strict=True)
-    ]
-    if case == "gaps":
-        for table in tables:
-            table[rng.random(table.shape) < 0.15] = np.nan
-    truth = np.full(2 * rows, -1)
-    truth[own[order]] = np.arange(rows)
-    return tables, truth[:rows]
-
-
 @pytest.mark.parametrize(
     "case",
     [pytest.param("complete", marks=pytest.mark.slow)]
     + [pytest.param(case, marks=pytest.mark.soak) for case in ("strangers", "gaps")],
 )
 def test_shards_and_cells_do_not_change_the_answer(rng, monkeypatch, case):
-    tables, truth = shuffled(rng, case)
+    tables, truth = shuffled(rng, case, rows=5_200)
     whole = keyless.link(tables, random_state=0)
     monkeypatch.setattr(shards, "SHARD", 1_500)
     monkeypatch.setattr(near, "CELL", 700)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless.engine import tells_by_groups
-from keyless.engine.columns import FEW_ROWS
+from keyless.engine.columns import FEW_ROWS, MOST_COLUMNS
 from keyless.errors import Status
 from keyless.evidence import Evidence
 from keyless.findings import Found, Route
@@ -26,9 +26,6 @@ from keyless.tables.memory import has_many_rows
 __all__ = ["Linking"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
-
-_FEW_COLUMNS = 200
-"""Columns of all tables together up to which a model of them is fitted in seconds."""
 
 _SHARP = 0.95
 """Share of matches that are the first choice of models that have not seen them, from which landmarks are enough."""
@@ -164,7 +161,7 @@ class Linking(Searches):
     @property
     def narrow(self) -> bool:
         """Whether the tables have few enough columns for a model of all of them to be quick."""
-        return sum(t.block.shape[1] for t in self.tables) <= _FEW_COLUMNS
+        return sum(t.block.shape[1] for t in self.tables) <= MOST_COLUMNS
 
     def is_enough(self, landmarks: Route) -> bool:
         """Tell whether what landmarks found need not be followed by a search for canonical pairs.

@@ -37,7 +37,7 @@ from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, scaled
 from keyless.progress import Callback, Deadline, cut_short, is_late
 
-__all__ = ["FEW_ROWS", "ColumnModel", "has_gaps", "is_narrow", "stands_out"]
+__all__ = ["FEW_ROWS", "MOST_COLUMNS", "ColumnModel", "are_few", "has_gaps", "is_narrow", "stands_out", "suits"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
@@ -49,8 +49,8 @@ FEW_ROWS = 200
 _FEW_GAPS = 0.01
 """Share of entries missing up to which filling them loses next to nothing."""
 
-_MOST_COLUMNS = 200
-"""Columns of both tables together up to which a model of them is fitted in seconds."""
+MOST_COLUMNS = 200
+"""Columns of all tables together up to which a model of them is fitted in seconds."""
 
 _FOLDS, _FINER = 4, 4
 """Folds of left rows, each judged by a model that has not seen their pairs; and into how many each is split at last."""
@@ -99,7 +99,17 @@ def has_gaps(left: Side, right: Side) -> bool:
 
 def is_narrow(left: Side, right: Side) -> bool:
     """Tell whether the tables have few enough columns for a model of all of them to be quick."""
-    return bool(left.mask.shape[1] + right.mask.shape[1] <= _MOST_COLUMNS)
+    return bool(left.mask.shape[1] + right.mask.shape[1] <= MOST_COLUMNS)
+
+
+def are_few(left: Side, right: Side) -> bool:
+    """Tell whether the tables have few enough rows for a model of all columns to be found from nothing."""
+    return max(len(left), len(right)) <= FEW_ROWS
+
+
+def suits(left: Side, right: Side) -> bool:
+    """Tell whether a model of all columns is quick, and may know more than a map between factors."""
+    return is_narrow(left, right) and (are_few(left, right) or has_gaps(left, right))
 
 
 def stands_out(matching: Matching) -> bool:

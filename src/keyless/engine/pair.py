@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless.assignment import assign, best_matching
-from keyless.engine.columns import FEW_ROWS, ColumnModel, has_gaps, is_narrow, stands_out
+from keyless.engine.columns import ColumnModel, are_few, has_gaps, stands_out, suits
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
 from keyless.engine.forms import Form, best_form
@@ -230,10 +230,8 @@ def find_pair(
     begun = [(name, coupling[np.ix_(left.order, right.order)]) for name, coupling in starts]
     early: list[Crossing] = []
     with one_thread():
-        few = max(len(left), len(right)) <= FEW_ROWS
-        columns = None
-        if is_narrow(left, right) and (few or has_gaps(left, right)):
-            columns = ColumnModel(left, right, limits=own, deadline=deadline)
+        few = are_few(left, right)
+        columns = ColumnModel(left, right, limits=own, deadline=deadline) if suits(left, right) else None
         form: Form | None = None
         tried: list[tuple[str, float]] = []
         agreement = 1
@@ -323,8 +321,7 @@ def rematched(
         The right row of each left row, −1 for none; and the probabilities of all pairs.
     """
     found: Matching | None = None
-    few = max(len(left), len(right)) <= FEW_ROWS
-    if is_late(deadline) or not (is_narrow(left, right) and (few or has_gaps(left, right))):
+    if is_late(deadline) or not suits(left, right):
         return None
     with one_thread(), cut_short(deadline):
         columns = ColumnModel(left, right, limits=limits.reordered(left.order, right.order), deadline=deadline)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keyless.errors import InputError
-from keyless.tables.large_file import parquet_files
+from keyless.tables.large_file import held_in
 
 __all__ = ["Fingerprint", "check_unchanged", "fingerprint", "to_toml"]
 
@@ -79,11 +79,10 @@ def fingerprint(path: Path) -> Fingerprint:
         path: an input.
     """
     if path.is_dir():
-        found = [(str(part.relative_to(path)), part.stat()) for part in parquet_files(path)]
-        said = [(name, about.st_size, about.st_mtime_ns) for name, about in found]
-        digest = hashlib.sha256(repr(said).encode())
-        changed = max((about.st_mtime_ns for _, about in found), default=0)
-        return Fingerprint(path.name, sum(about.st_size for _, about in found), changed, digest.hexdigest())
+        held = held_in(path)
+        digest = hashlib.sha256(repr(held).encode())
+        changed = max((moment for *_, moment in held), default=0)
+        return Fingerprint(path.name, sum(size for _, size, _ in held), changed, digest.hexdigest())
     with path.open("rb") as file:
         # Looked at first, so that a change while it is read shows.
         status = os.fstat(file.fileno())

@@ -16,7 +16,7 @@ from keyless.errors import InputError
 from keyless.tables.files import File, file_name
 from keyless.tables.typed import to_pandas
 
-__all__ = ["LargeFile", "keep", "parquet_files"]
+__all__ = ["LargeFile", "held_in", "keep", "parquet_files"]
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,15 @@ def keep(path: Path) -> LargeFile:
     if not path.is_dir():
         about = path.stat()
         return LargeFile(where, about.st_size, about.st_mtime_ns)
-    found = [(part.relative_to(path).as_posix(), part.stat()) for part in parquet_files(path)]
-    said = repr([(name, about.st_size, about.st_mtime_ns) for name, about in found])
-    digest = hashlib.blake2b(said.encode(), digest_size=7).digest()
-    return LargeFile(where, sum(about.st_size for _, about in found), int.from_bytes(digest))
+    held = held_in(path)
+    digest = hashlib.blake2b(repr(held).encode(), digest_size=7).digest()
+    return LargeFile(where, sum(size for _, size, _ in held), int.from_bytes(digest))
+
+
+def held_in(folder: Path) -> list[tuple[str, int, int]]:
+    """Return name, bytes and time of the last change of each Parquet file of a folder, in the order of their rows."""
+    found = [(path.relative_to(folder).as_posix(), path.stat()) for path in parquet_files(folder)]
+    return [(name, about.st_size, about.st_mtime_ns) for name, about in found]
 
 
 def parquet_files(folder: Path) -> tuple[Path, ...]:
