@@ -48,6 +48,9 @@ _TINY = 1e-12
 _SAME_SCORE = 1e-3
 """Alignments whose scores differ by less are taken for the same local optimum."""
 
+_STEPS = 10
+"""Steps of a coupling at each temperature, begun where the coupling at the temperature before ended."""
+
 
 @dataclass(frozen=True, eq=False)
 class Latents:
@@ -233,11 +236,12 @@ def anneal(
         damped: directions in which the coupling agrees less count less in the next one (Gromov–Wasserstein on inner
             products); the rotation returned is orthogonal all the same.
     """
+    potentials = np.zeros(len(right))
     for temperature in np.geomspace(warmest, coldest, steps):
         first, strength, second = np.linalg.svd(left.T @ (coupling @ right))
         strength = strength / max(float(strength.max(initial=0.0)), _TINY) if damped else np.ones_like(strength)
         products = 2.0 * (left @ (first * strength) @ second) @ right.T
-        coupling = couple(forbid(products, allowed), temperature=float(temperature), max_iter=50)
+        coupling = couple(forbid(products, allowed), temperature=float(temperature), max_iter=_STEPS, potentials=potentials)
     return procrustes(left, right, coupling)
 
 

@@ -214,7 +214,10 @@ class LargeSearch:
         clouds = left.cloud(), right.cloud()
         found = self.stage(f"map{number}", lambda: self.mapped(left, right, clouds, number))
         self.report("landmarks", number, len(self.tables) - 1, found.verified)
-        nulls = self.stage(f"chance{number}", lambda: self.chance(clouds))
+        nulls: tuple[float, ...] = ()
+        if self.thorough or found.promising:
+            # A quick look that found nothing is followed by another search, and need not be compared with chance.
+            nulls = self.stage(f"chance{number}", lambda: self.chance(clouds))
         rank = len(found.rotation)
         left, right = (replace(side, model=padded(side.model, rank)) for side in (left, right))
         right = replace(right, model=right.model.rotated(found.rotation))

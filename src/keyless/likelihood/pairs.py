@@ -22,7 +22,6 @@ from scipy.special import expit
 from keyless.model.factor_model import Information
 from keyless.pairs.posterior import pair_places, prior_log_odds, propagated
 from keyless.progress import check_time
-from keyless.transport import sinkhorn
 
 __all__ = [
     "FORBIDDEN",
@@ -47,6 +46,12 @@ FORBIDDEN = -1e6
 """The log-ratio of a pair that must not be: worse than any real one, yet finite, so that sums stay finite."""
 
 _LARGEST_EXPONENT = 600.0
+
+_STEPS_UNSEEN = 5
+"""Steps of a coupling between two looks at how far it is off: a look costs as much as half a step."""
+
+_LARGEST, _SMALLEST = 1e60, 1e-290
+"""Scaling of a column from which its kernel is computed anew, and the least sum that a scaling is divided by."""
 
 
 def log_z(info: Information) -> FloatArray:
@@ -161,11 +166,24 @@ def forbid(log_ratio: FloatArray, allowed: BoolArray | None) -> FloatArray:
 
 
 def couple(
-    log_ratio: FloatArray, *, temperature: float = 1.0, max_iter: int = 100, tolerance: float = 0.02
+    log_ratio: FloatArray,
+    *,
+    temperature: float = 1.0,
+    max_iter: int = 100,
+    tolerance: float = 0.02,
+    potentials: FloatArray | None = None,
 ) -> FloatArray:
     """Return argmax_P ⟨P, log_ratio⟩ + temperature·entropy(P), every row of the smaller side given a partner.
 
-    Rows of the smaller side sum to 1, those of the larger side to the ratio of the sizes.
+    Rows of the smaller side sum to 1, those of the larger side to the ratio of the sizes. This is what
+    `keyless.transport.sinkhorn` solves, for searches that call it thousands of times on finite numbers of their own.
+
+    Args:
+        log_ratio: of each pair.
+        temperature: the weight of the entropy.
+        max_iter: stop after so many steps.
+        tolerance: stop when the sums of rows are off by no more, as a root mean square.
+        potentials: of the columns; the steps begin there, and where they end is written into it.
 
     Example:
         >>> import numpy as np
@@ -173,13 +191,35 @@ def couple(
         array([[1., 0.],
                [0., 1.]])
     """
+    check_time()
     rows, columns = log_ratio.shape
-    mass = np.full(rows, min(1.0, columns / rows))
-    found = sinkhorn(
-        -log_ratio, epsilon=temperature, row_mass=mass, max_iter=max_iter, tolerance=tolerance, check_every=5
-    )
-    coupling: FloatArray = found.coupling
-    return coupling
+    of_row, of_column = min(1.0, columns / rows), min(1.0, rows / columns)
+    potentials = np.zeros(columns) if potentials is None else potentials
+    column_scale = np.ones(columns)
+    done = 0
+    while True:
+        kernel = log_ratio + potentials
+        kernel -= kernel.max(axis=1, keepdims=True)
+        kernel /= temperature
+        np.exp(kernel, out=kernel)
+        moved = np.inf
+        while done < max_iter and moved > tolerance:
+            for _ in range(min(_STEPS_UNSEEN, max_iter - done)):
+                row_scale = of_row / np.maximum(kernel @ column_scale, _SMALLEST)
+                column_scale = of_column / np.maximum(row_scale @ kernel, _SMALLEST)
+                done += 1
+            sums = row_scale * (kernel @ column_scale)
+            moved = float(np.sqrt(np.mean((sums - of_row) ** 2)))
+            if column_scale.max() > _LARGEST:
+                break
+        potentials += temperature * np.log(column_scale)
+        if done >= max_iter or moved <= tolerance:
+            break
+        # What vanished in the kernel may matter by now.
+        column_scale[:] = 1.0
+    kernel *= row_scale[:, None]
+    kernel *= column_scale
+    return kernel
 
 
 def couple_or_nobody(

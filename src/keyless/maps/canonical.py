@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
 from scipy.special import gammaln
 
 __all__ = ["CanonicalModel", "Coupled", "CrossFit", "PairSums", "cross_fit", "fit_tail", "heavy_tailed", "information"]
@@ -301,7 +300,7 @@ def cross_fit(folds: Sequence[Coupled], *, ridge: float = RIDGE) -> CrossFit:
     total = sum(sums[1:], start=sums[0])
     centres = total.left_sum / total.weight, total.right_sum / total.weight
     size = min(total.cross.shape)
-    fitted = [_directions(total - own, ridge) if len(folds) > 1 else _directions(total, ridge) for own in sums]
+    *fitted, whole = _directions([*(total - own if len(folds) > 1 else total for own in sums), total], ridge)
     left, right, cross = np.zeros(size), np.zeros(size), np.zeros(size)
     for fold, (forth, back) in zip(folds, fitted, strict=True):
         # A row far beyond all others would decide alone: none counts for more than a few standard deviations.
@@ -317,7 +316,7 @@ def cross_fit(folds: Sequence[Coupled], *, ridge: float = RIDGE) -> CrossFit:
     def model(forth: FloatArray, back: FloatArray) -> CanonicalModel:
         return CanonicalModel(*centres, (forth / scales[0])[:, kept], (back / scales[1])[:, kept], rho[kept])
 
-    return CrossFit(tuple(model(*each) for each in fitted), model(*_directions(total, ridge)))
+    return CrossFit(tuple(model(*each) for each in fitted), model(*whole))
 
 
 def fit_tail(model: CanonicalModel, left: FloatArray, right: FloatArray) -> float:
@@ -350,27 +349,25 @@ def _placed(factors: FloatArray, centre: FloatArray, directions: FloatArray) -> 
     return np.asarray(factors[:, : len(turn)] @ turn - (centre @ directions).astype(factors.dtype))
 
 
-def _directions(sums: PairSums, ridge: float) -> tuple[FloatArray, FloatArray]:
-    """Return canonical directions of both sides, the best correlated first, of unit variance over these pairs."""
-    left, right, cross = sums.centred()
-    roots = [_root(covariance, ridge) for covariance in (left, right)]
-    inner = solve_triangular(roots[0], cross, lower=True, check_finite=False)
-    inner = solve_triangular(roots[1], inner.T, lower=True, check_finite=False).T
-    forth, _, back = np.linalg.svd(inner, full_matrices=False)
-    return (
-        solve_triangular(roots[0].T, forth, lower=False, check_finite=False),
-        solve_triangular(roots[1].T, back.T, lower=False, check_finite=False),
-    )
+def _directions(sums: Sequence[PairSums], ridge: float) -> list[tuple[FloatArray, FloatArray]]:
+    """Return canonical directions of both sides, the best correlated first, of unit variance over these pairs.
+
+    Of several sums at once: on matrices this small, calling takes longer than computing.
+    """
+    left, right, cross = (np.stack(parts) for parts in zip(*(one.centred() for one in sums), strict=True))
+    forth, back = (np.linalg.inv(_roots(covariances, ridge)) for covariances in (left, right))
+    turned, _, turned_back = np.linalg.svd(forth @ cross @ back.mT, full_matrices=False)
+    return list(zip(forth.mT @ turned, back.mT @ turned_back.mT, strict=True))
 
 
-def _root(covariance: FloatArray, ridge: float) -> FloatArray:
-    """Return the Cholesky factor of a covariance, made definite by a ridge: ever larger ones, until it is enough."""
-    size = len(covariance)
+def _roots(covariances: FloatArray, ridge: float) -> FloatArray:
+    """Return Cholesky factors of covariances, made definite by a ridge: ever larger ones, until it is enough."""
+    size = covariances.shape[-1]
     # Factors have unit variance; of a few rows next to none may be left.
-    variance = max(float(np.trace(covariance)) / size, _LEAST_VARIANCE)
+    variances = np.maximum(np.trace(covariances, axis1=1, axis2=2) / size, _LEAST_VARIANCE)
     while True:
         try:
-            return np.asarray(cholesky(covariance + ridge * variance * np.eye(size), lower=True, check_finite=False))
+            return np.linalg.cholesky(covariances + ridge * variances[:, None, None] * np.eye(size))
         except np.linalg.LinAlgError:
             # Where a few rows have all the weight, rounding leaves negative variances.
             ridge *= 100.0
