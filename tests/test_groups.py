@@ -12,7 +12,7 @@ import keyless
 from keyless.engine import Side, link_many_rows, tells_by_groups
 from keyless.engine.groups import exchanged, group_map, shared_groups, sharpened_by
 from keyless.engine.listed import listed_identification, listed_sharpness, mutual_first_choices
-from keyless.engine.pair import sharpness
+from keyless.engine.matches import sharpness
 from keyless.engine.refine import identification
 from keyless.model.factors import principal_factors
 from keyless.pairs.limits import Limits

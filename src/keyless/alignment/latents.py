@@ -241,7 +241,8 @@ def anneal(
         first, strength, second = np.linalg.svd(left.T @ (coupling @ right))
         strength = strength / max(float(strength.max(initial=0.0)), _TINY) if damped else np.ones_like(strength)
         products = 2.0 * (left @ (first * strength) @ second) @ right.T
-        coupling = couple(forbid(products, allowed), temperature=float(temperature), max_iter=_STEPS, potentials=potentials)
+        products = forbid(products, allowed)
+        coupling = couple(products, temperature=float(temperature), max_iter=_STEPS, potentials=potentials)
     return procrustes(left, right, coupling)
 
 

@@ -19,7 +19,8 @@ from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.forms import Form
 from keyless.engine.groups import FEWEST_GROUPS, exchanged, group_map, shared_groups, sharpened_by
 from keyless.engine.listed import ListedRows, listed_sharpness, mutual_first_choices
-from keyless.engine.pair import PairLink, holds_the_same_rows, likely_matches, matched, status_at
+from keyless.engine.matches import holds_the_same_rows, likely_matches, matched
+from keyless.engine.pair import PairLink, status_at
 from keyless.engine.search import Search, Start, outermost
 from keyless.engine.side import Side
 from keyless.maps.canonical import CrossFit

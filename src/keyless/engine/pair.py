@@ -7,20 +7,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from keyless.assignment import assign, best_matching
 from keyless.engine.columns import ColumnModel, are_few, has_gaps, stands_out, suits
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
 from keyless.engine.forms import Form, best_form
+from keyless.engine.matches import matched, sharpness
 from keyless.engine.refine import CLEARLY_MORE, Matching
 from keyless.engine.search import Search, Start
 from keyless.engine.side import Side
 from keyless.errors import CONVERGED, Status
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
-from keyless.pairs.posterior import LEAST_STATED, Posterior, posterior
 from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, cut_short, is_late
 
@@ -28,11 +26,7 @@ __all__ = [
     "PairLink",
     "compared",
     "find_pair",
-    "holds_the_same_rows",
-    "likely_matches",
     "link_pair",
-    "matched",
-    "sharpness",
     "status_at",
 ]
 
@@ -41,18 +35,6 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _LITTLE_SEEN = 0.5
 """Share of entries observed below which a model of all columns is sought once more, in all ways that there are."""
-
-_FAR_BEHIND = 12.0
-"""Nats behind the best pair of a row or its partner, or below no relation, from which a pair counts as impossible."""
-
-_MOST_RIVALS = 64
-"""Likeliest partners of a row that are weighed against each other; where more are near, none stands out anyway."""
-
-_SURELY_ALONE = 0.99
-"""Probability from which a row counts as having no partner."""
-
-_FEW_ALONE = 0.02
-"""Share of rows surely without partner up to which tables of equal size are taken to hold the same rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,66 +333,6 @@ def _finished(
         if found is not None and found.strength > form.matching.strength:
             form = replace(form, matching=found, by_columns=True)
     return form
-
-
-def matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Posterior, bool]:
-    """Return the match of each row, the probabilities of all pairs, and whether every row was given a partner."""
-    listed = _possible(ratios)
-    found = None if every_row else posterior(listed)
-    if found is None or (every_row is None and holds_the_same_rows(found)):
-        permutation = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
-        # However bad a match is, its row needs it.
-        return permutation, posterior(_possible(ratios, permutation), every_row=True), True
-    gains = listed.copy()
-    gains.data = listed.data + found.odds
-    return likely_matches(best_matching(gains).permutation, found), found, False
-
-
-def likely_matches(permutation: IntArray, chances: Posterior) -> IntArray:
-    """Return the matches that are likely enough to be stated; −1 for all other rows."""
-    return np.where((permutation >= 0) & (chances.answers(permutation) >= LEAST_STATED), permutation, -1)
-
-
-def holds_the_same_rows(chances: Posterior) -> bool:
-    """Tell whether two tables seem to hold the same rows: as many of them, and hardly one surely without partner."""
-    left, right = chances.pairs.shape
-    alone = max(float(np.mean(chances.alone(axis) > _SURELY_ALONE)) for axis in (0, 1))
-    return left == right and alone <= max(_FEW_ALONE, 2 / left)
-
-
-def _possible(ratios: FloatArray, permutation: IntArray | None = None) -> sparse.csr_array:
-    """Return the pairs that are worth a look, as a sparse matrix of their log-likelihood ratios.
-
-    Args:
-        ratios: left × right rows; −∞ where a pair must not be.
-        permutation: matches that are kept whatever they are worth; None: pairs far below no relation at all are not
-            worth a look.
-    """
-    highest = [ratios.max(axis=axis, keepdims=True, initial=-np.inf) for axis in (1, 0)]
-    possible = np.isfinite(ratios) & (ratios > np.minimum(*highest) - _FAR_BEHIND)
-    if permutation is None:
-        possible &= ratios > -_FAR_BEHIND
-    else:
-        # Only rivals that a row or its partner would have: others cannot take part in an exchange.
-        possible &= ratios > np.maximum(*highest) - 2 * _FAR_BEHIND
-    if min(ratios.shape) > _MOST_RIVALS:
-        lowest = [np.partition(ratios, -_MOST_RIVALS, axis=axis).take([-_MOST_RIVALS], axis=axis) for axis in (1, 0)]
-        possible &= ratios >= np.minimum(*lowest)
-    if permutation is not None:
-        rows = np.flatnonzero(permutation >= 0)
-        possible[rows, permutation[rows]] = True
-    rows, columns = np.nonzero(possible)
-    return sparse.csr_array((ratios[rows, columns].astype(np.float64), (rows, columns)), shape=ratios.shape)
-
-
-def sharpness(ratios: FloatArray, permutation: IntArray) -> float:
-    """Return the share of matched rows that are the first choice of their partner, averaged over both directions."""
-    rows = np.flatnonzero(permutation >= 0)
-    if not len(rows):
-        return 0.0
-    forth = ratios.argmax(axis=1)[rows] == permutation[rows]
-    back = ratios.argmax(axis=0)[permutation[rows]] == rows
-    return float(forth.mean() + back.mean()) / 2
 
 
 def status_at(deadline: Deadline | None) -> Status:

@@ -1,0 +1,192 @@
+"""From log-likelihood ratios of all pairs to matches: who belongs to whom, how likely, and who has no partner.
+
+Ratios come from models that have not seen the pairs, but models of few rows, or of rows that are not as the model has
+them, are still surer than they should be. So the ratios are raised to a power at which partners stand out as often as
+is stated, and rows whose ratios are low, but that want each other all the same, are not taken to be without partner.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import logsumexp
+
+from keyless.assignment import assign, best_matching
+from keyless.pairs.posterior import LEAST_STATED, Posterior, marginals, posterior, prior_log_odds
+
+__all__ = ["fitted_power", "holds_the_same_rows", "likely_matches", "matched", "sharpness"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+_FAR_BEHIND = 12.0
+"""Nats behind the best pair of a row or its partner, or below no relation, from which a pair counts as impossible."""
+
+_MOST_RIVALS = 64
+"""Likeliest partners of a row that are weighed against each other; where more are near, none stands out anyway."""
+
+_SURELY_ALONE = 0.99
+"""Probability from which a row counts as having no partner."""
+
+_FEW_ALONE = 0.02
+"""Share of rows surely without partner up to which tables of equal size are taken to hold the same rows."""
+
+_WANTED = 2 / 3
+"""Share of the rows that seem alone, and are a first choice all the same, from which tables hold the same rows.
+
+Where rows are alone indeed it was 0.05 to 0.55, where they are not 0.6 to 0.86."""
+
+_POWERS = np.geomspace(0.15, 1.0, 16)
+"""Powers that ratios may be raised to."""
+
+_NOT_REFUTED = 1.0
+"""Log-likelihood, in nats, that a power may lose against the best one: among those the one nearest to 1 is taken."""
+
+_EVEN = 0.5
+"""Probability of having no partner above which a row seems alone."""
+
+_ODD_ROWS = 0.05
+"""Share of rows whose partner is taken to say nothing about the power, so that a few odd rows do not decide it."""
+
+_ROWS_LOOKED_AT = 300
+"""Rows, and columns, by which the power is chosen."""
+
+_FEWEST_PAIRS = 12
+"""Pairs below which a power is not chosen."""
+
+_SEARCHES, _LONGEST_STEP, _NEAR_ENOUGH = 15, 3.0, 1e-3
+"""Steps in which the odds are sought that give as many pairs as wanted, the longest of them, in nats, and the share of
+the smaller table's rows by which the number of pairs may be off."""
+
+
+def matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Posterior, bool]:
+    """Return the match of each row, the probabilities of all pairs, and whether every row was given a partner."""
+    whole = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
+    rows = np.flatnonzero(whole >= 0)
+    columns = whole[rows]
+    found = None if every_row else posterior(_possible(ratios))
+    if found is not None:
+        seem_alone = (found.alone(0)[rows] > _EVEN) | (found.alone(1)[columns] > _EVEN)
+        wanted = (ratios.argmax(axis=1)[rows] == columns) | (ratios.argmax(axis=0)[columns] == rows)
+        if every_row is None and holds_the_same_rows(found, wanted[seem_alone]):
+            found = None
+        else:
+            rows, columns = rows[~seem_alone], columns[~seem_alone]
+    power = fitted_power(ratios, rows, columns)
+    if found is None:
+        # However bad a match is, its row needs it.
+        return whole, posterior(_possible(power * ratios, whole), every_row=True), True
+    listed = _possible(power * ratios)
+    found = found if power == 1.0 else _with_common(listed, found.common)
+    gains = listed.copy()
+    gains.data = listed.data + found.odds
+    return likely_matches(best_matching(gains).permutation, found), found, False
+
+
+def fitted_power(ratios: FloatArray, rows: IntArray, columns: IntArray) -> float:
+    """Return the power, at most 1, to which likelihood ratios must be raised for partners to be as likely as stated.
+
+    That is the power under which these partners are likeliest, among all rows, to be picked by each other; of powers
+    about as good the one nearest to 1. Ratios of models that have not seen the partners say by themselves how much they
+    exaggerate: other rows then beat partners more often than is stated. Where many of the partners are wrong, some of
+    the exaggeration stays hidden.
+
+    Args:
+        ratios: left × right rows, log-likelihood ratios; −∞ where a pair is impossible.
+        rows: left row of each pair of partners.
+        columns: right row of each.
+    """
+    if len(rows) < _FEWEST_PAIRS:
+        return 1.0
+    some = np.linspace(0, len(rows) - 1, min(len(rows), _ROWS_LOOKED_AT)).astype(np.int64)
+    rows, columns = rows[some], columns[some]
+    own = ratios[rows, columns].astype(np.float64)
+    sides = ratios[rows].astype(np.float64), ratios[:, columns].T.astype(np.float64)
+
+    def likelihood(power: float) -> float:
+        total = 0.0
+        for side in sides:
+            picked = np.exp(power * own - logsumexp(power * side, axis=1))
+            total += 0.5 * float(np.log((1 - _ODD_ROWS) * picked + _ODD_ROWS / side.shape[1]).sum())
+        return total
+
+    found = np.array([likelihood(power) for power in _POWERS])
+    return float(_POWERS[found >= found.max() - _NOT_REFUTED].max())
+
+
+def _with_common(ratios: sparse.csr_array, common: float) -> Posterior:
+    """Return the probabilities of listed pairs under the odds that give so many pairs."""
+    smaller = min(ratios.shape)
+    wanted = min(common, smaller - 0.5)
+    odds = prior_log_odds(ratios.shape, wanted)
+    weights = ratios.copy()
+    for _ in range(_SEARCHES):
+        weights.data = ratios.data + odds
+        pairs = marginals(weights)
+        missing = wanted - float(pairs.sum())
+        if abs(missing) < _NEAR_ENOUGH * smaller:
+            break
+        # A pair that is as likely as not gains most when the odds rise.
+        gain = max(float((pairs.data * (1.0 - pairs.data)).sum()), _NEAR_ENOUGH * smaller)
+        odds += float(np.clip(missing / gain, -_LONGEST_STEP, _LONGEST_STEP))
+    return Posterior(pairs, float(pairs.sum()), odds)
+
+
+def likely_matches(permutation: IntArray, chances: Posterior) -> IntArray:
+    """Return the matches that are likely enough to be stated; −1 for all other rows."""
+    return np.where((permutation >= 0) & (chances.answers(permutation) >= LEAST_STATED), permutation, -1)
+
+
+def holds_the_same_rows(chances: Posterior, wanted: BoolArray | None = None) -> bool:
+    """Tell whether two tables seem to hold the same rows.
+
+    They have as many of them, and hardly one is surely without partner; or most of those that seem alone are the first
+    choice of the row that is left for them, or have it as theirs: rows that are alone indeed want rows with partners.
+
+    Args:
+        chances: the probabilities of pairs.
+        wanted: of each row that seems alone, whether that is so; None where it is not known.
+    """
+    left, right = chances.pairs.shape
+    if left != right:
+        return False
+    alone = max(float(np.mean(chances.alone(axis) > _SURELY_ALONE)) for axis in (0, 1))
+    return alone <= max(_FEW_ALONE, 2 / left) or (wanted is not None and float(wanted.mean()) > _WANTED)
+
+
+def _possible(ratios: FloatArray, permutation: IntArray | None = None) -> sparse.csr_array:
+    """Return the pairs that are worth a look, as a sparse matrix of their log-likelihood ratios.
+
+    Args:
+        ratios: left × right rows; −∞ where a pair must not be.
+        permutation: matches that are kept whatever they are worth; None: pairs far below no relation at all are not
+            worth a look.
+    """
+    highest = [ratios.max(axis=axis, keepdims=True, initial=-np.inf) for axis in (1, 0)]
+    possible = np.isfinite(ratios) & (ratios > np.minimum(*highest) - _FAR_BEHIND)
+    if permutation is None:
+        possible &= ratios > -_FAR_BEHIND
+    else:
+        # Only rivals that a row or its partner would have: others cannot take part in an exchange.
+        possible &= ratios > np.maximum(*highest) - 2 * _FAR_BEHIND
+    if min(ratios.shape) > _MOST_RIVALS:
+        lowest = [np.partition(ratios, -_MOST_RIVALS, axis=axis).take([-_MOST_RIVALS], axis=axis) for axis in (1, 0)]
+        possible &= ratios >= np.minimum(*lowest)
+    if permutation is not None:
+        rows = np.flatnonzero(permutation >= 0)
+        possible[rows, permutation[rows]] = True
+    rows, columns = np.nonzero(possible)
+    return sparse.csr_array((ratios[rows, columns].astype(np.float64), (rows, columns)), shape=ratios.shape)
+
+
+def sharpness(ratios: FloatArray, permutation: IntArray) -> float:
+    """Return the share of matched rows that are the first choice of their partner, averaged over both directions."""
+    rows = np.flatnonzero(permutation >= 0)
+    if not len(rows):
+        return 0.0
+    forth = ratios.argmax(axis=1)[rows] == permutation[rows]
+    back = ratios.argmax(axis=0)[permutation[rows]] == rows
+    return float(forth.mean() + back.mean()) / 2
