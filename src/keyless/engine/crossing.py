@@ -1,8 +1,9 @@
 """What chance reaches on these very tables: the found link is crossed, and the search runs on tables of other entities.
 
-Matched rows are split in halves H and K. If the link is right, the left rows of H and the right rows of K are tables of
-different entities from exactly these populations, with all their groups, trends and outliers. Whatever a search finds
-between them is chance. If the link is wrong, the left rows of H and their own supposed partners are no better.
+Rows are split in halves H and K, partners together. If the link is right, the left rows of H and the right rows of K
+are tables of different entities from exactly these populations, with all their groups, trends and outliers. Whatever a
+search finds between them is chance. If the link is wrong, the left rows of H and their own supposed partners are no
+better.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from keyless.engine.columns import FEW_ROWS, ColumnModel, stands_out
 from keyless.engine.forms import ROWS_PER_FACTOR, Form
-from keyless.engine.refine import Matching, Refinement
+from keyless.engine.refine import Matching, Refinement, identification
 from keyless.engine.search import Search
 from keyless.engine.side import Side
 from keyless.model.factors import Factors, whitened
@@ -32,6 +33,9 @@ _SPACES = 2
 
 _MOST_PAIRS = 500
 """Matched pairs that are split: more would take longer and tell no more."""
+
+_MOST_ROWS = 800
+"""Rows of the larger table that are split with them, those without partner among them."""
 
 _FEWEST_PAIRS = 120
 """Matched pairs below which halves are too small to be linked; the factors of one table are shuffled instead."""
@@ -150,25 +154,56 @@ def crossings(
 def _halved(
     form: Form, permutation: IntArray, rng: np.random.Generator, starts: Sequence[tuple[str, FloatArray]]
 ) -> Iterator[Crossing]:
-    """Yield comparisons of random halves of the matched rows, each with itself and with the other."""
-    rows = np.flatnonzero(permutation >= 0)
+    """Yield comparisons of random halves of the rows, each with its own partners and with those of the other.
+
+    Rows that were matched to nobody are dealt to the halves as well. Where many are, the others were picked because
+    they agree; so the best pairs of chance are picked alike.
+    """
+    columns = len(form.right.scores)
+    matched = np.flatnonzero(permutation >= 0)
+    alone = np.flatnonzero(permutation < 0), np.setdiff1d(np.arange(columns), permutation)
+    share = _share_looked_at(len(matched), max(len(permutation), columns))
     while True:
-        chosen = rng.permutation(rows)[:_MOST_PAIRS]
-        half = len(chosen) // 2
-        own, other = np.sort(chosen[:half]), np.sort(chosen[half : 2 * half])
-        left = _some(form.left, own)
-        columns = [np.sort(permutation[part]) for part in (own, other)]
-        right, crossed = (_some(form.right, part) for part in columns)
-        begun = [[(name, coupling[np.ix_(own, part)]) for name, coupling in starts] for part in columns]
-        place = np.argsort(np.argsort(permutation[own]))
-        pairs = np.zeros((half, half))
-        pairs[np.arange(half), place] = 1.0
-        same = Refinement(left.compact, right.compact, limits=Limits((half, half))).run(pairs, rounds=_ROUNDS)
-        found = Crossing(same.identification, _searched(left, crossed, begun[1]).identification)
+        halves = _dealt(rng, matched, share)
+        lefts = [np.sort(np.r_[pairs, rest]) for pairs, rest in zip(halves, _dealt(rng, alone[0], share), strict=True)]
+        rights = [
+            np.sort(np.r_[permutation[pairs], rest])
+            for pairs, rest in zip(halves, _dealt(rng, alone[1], share), strict=True)
+        ]
+        left, right, crossed = _some(form.left, lefts[0]), _some(form.right, rights[0]), _some(form.right, rights[1])
+        rows = np.searchsorted(lefts[0], np.sort(halves[0]))
+        place = np.searchsorted(rights[0], permutation[np.sort(halves[0])])
+        pairs = np.zeros((len(lefts[0]), len(rights[0])))
+        pairs[rows, place] = 1.0
+        begun = [[(name, coupling[np.ix_(lefts[0], part)]) for name, coupling in starts] for part in rights]
+        own = Refinement(left.compact, right.compact, limits=Limits(pairs.shape))
+        same = own.run(pairs, rounds=_ROUNDS, common=float(len(rows)))
+        chance = _searched(left, crossed, begun[1])
+        found = Crossing(same.identification, _picked(chance, same.common))
         if not found.decided:
             fresh = _searched(left, right, begun[0])
-            found = replace(found, again=float(np.mean(fresh.ratios.argmax(axis=1) == place)))
+            found = replace(found, again=float(np.mean(fresh.ratios.argmax(axis=1)[rows] == place)))
         yield found
+
+
+def _share_looked_at(pairs: int, rows: int) -> float:
+    """Return the share of the rows that is dealt to halves: all of few rows, but always enough pairs."""
+    return min(1.0, _MOST_PAIRS / pairs, max(_MOST_ROWS / rows, _FEWEST_PAIRS / pairs))
+
+
+def _dealt(rng: np.random.Generator, rows: IntArray, share: float) -> tuple[IntArray, IntArray]:
+    """Return two random halves of a share of some rows."""
+    half = int(share * len(rows)) // 2
+    chosen = rng.permutation(rows)
+    return chosen[:half], chosen[half : 2 * half]
+
+
+def _picked(matching: Matching, common: float) -> float:
+    """Return how well the surest pairs of a matching stand out, those of as many rows as given."""
+    rest = np.argsort(-matching.coupling.max(axis=1), kind="stable")[max(round(common), 1) :]
+    coupling = matching.coupling.copy()
+    coupling[rest] = 0.0
+    return identification(matching.ratios, coupling)
 
 
 def _halved_columns(
@@ -236,7 +271,7 @@ def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[
         yield Crossing(form.matching.identification, chance.identification, halved=False)
 
 
-def _searched(left: Factors, right: Factors, starts: Sequence[tuple[str, FloatArray]]) -> Any:
+def _searched(left: Factors, right: Factors, starts: Sequence[tuple[str, FloatArray]]) -> Matching:
     limits = Limits((len(left.scores), len(right.scores)))
     return Search(left, right, limits, starts=starts, spaces=_SPACES).run()
 
