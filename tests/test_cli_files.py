@@ -211,7 +211,9 @@ def test_check_says_it_in_words_and_json(folder, capsys):
     assert f"carry {evidence.score:.1f} nats a row (4.6 nats are odds of 100 to 1); chance reaches" in out
     assert f"chance reaches {max(evidence.null_scores):.1f}, and telling" in out
     assert f"telling 40 rows apart takes {evidence.needed:.1f}" in out
-    assert f"40 rows are matched, {links.found['lab'].probability.sum():.0f} of them expected right" in out
+    right = links.found["lab"].expected_right
+    told = f"{links.found['lab'].probability.sum():.0f} ({right.low:.0f} to {right.high:.0f}) of them expected right"
+    assert f"40 rows are matched, {told}" in out
     assert f"{round(40 * evidence.sharpness)} of them can be told from all others" in out
     assert exit_code("check", "clinic.csv", "lab.csv", "--id", "patient_id", "--json") == 0
     said = json.loads(capsys.readouterr().out)

@@ -15,6 +15,7 @@ from scipy import sparse
 
 import keyless
 from keyless.errors import Status
+from keyless.pairs.expected import expected_right
 from keyless.report import render
 from keyless.report.filled import fill_sample, filled_columns, filled_entries
 from keyless.report.matches import second_best
@@ -218,12 +219,15 @@ def tiles(page):
 def test_tiles_count_what_to_use_and_what_to_check(page, clinic_lab_and_watch):
     matches = clinic_lab_and_watch.matches
     sure, there = matches["probability"] >= 0.9, matches["row_id"].notna()
+    right = expected_right(matches["probability"][there].to_numpy())
     native = [table.native for table in clinic_lab_and_watch.tables]
     assert tiles(page) == {
         "rows matched at 90% or surer": f"{(sure & there).sum()}",
         "rows to check by hand: less than 90% sure": f"{(~sure).sum()}",
         "rows without a partner, at 90% or surer": f"{(sure & ~there).sum()}",
-        "matches expected right": f"{matches['probability'][there].sum():.0f} of {there.sum()}",
+        f"matches expected right; {right.low:.0f} to {right.high:.0f} in 19 of 20 cases": (
+            f"{matches['probability'][there].sum():.0f} of {there.sum()}"
+        ),
         "missing entries, filled in": f"{sum(int(frame.isna().sum().sum()) for frame in native)}",
     }
 

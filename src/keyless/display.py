@@ -176,7 +176,7 @@ class Views(ABC):
         lines = []
         for name, link in self.found.items():
             matched = link.permutation >= 0
-            right = f"{np.nansum(link.probability[matched]):,.0f}" if link.evidence.believed else "–"
+            right = str(link.expected_right) if link.evidence.believed else "–"
             chance = f"{max(link.evidence.null_scores):.1f}" if link.evidence.null_scores else "not measured"
             cells = (f"{matched.sum():,} of {matched.size:,}", right, f"{link.evidence.score:.1f}", chance)
             lines.append(

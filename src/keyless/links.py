@@ -25,6 +25,7 @@ from keyless.answers.answering import earlier_couplings, options_with
 from keyless.errors import InputError, Status, printable
 from keyless.evidence import Evidence, overall
 from keyless.model.joint_model import JointModel
+from keyless.pairs.expected import ExpectedRight, expected_right
 from keyless.problem import Block
 from keyless.progress import usual_view
 from keyless.saved import checks
@@ -63,6 +64,11 @@ class TableLink:
     evidence: Evidence
     correlations: FloatArray = field(default_factory=lambda: np.empty(0))
     alone: FloatArray = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def expected_right(self) -> ExpectedRight:
+        """How many matches are expected right, with an interval. Trust it only where `evidence.believed`."""
+        return expected_right(self.probability[self.permutation >= 0])
 
     def __repr__(self) -> str:
         matched = int((self.permutation >= 0).sum())
@@ -280,7 +286,7 @@ class Links(Answers):
             matched = int((link.permutation >= 0).sum())
             line = f"  {printable(name)}: {link.evidence.verdict}; {matched} of {len(link.permutation)} rows matched"
             if link.evidence.believed:
-                line += f", {link.probability[link.permutation >= 0].sum():.0f} expected right"
+                line += f", {link.expected_right} expected right"
             lines.append(line)
         return "\n".join(lines)
 

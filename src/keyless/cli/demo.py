@@ -55,7 +55,7 @@ def demo(*, seed: Annotated[int, Parameter(validator=Number(gte=0))] = 0, report
         f" none in common; rows shuffled, {missing} entries removed.",
         "",
         f"Verdict: {found.evidence.verdict}. {information(found)}",
-        f"By the stated probabilities, {found.probability.sum():.0f} of {rows} matches are expected right.",
+        f"By the stated probabilities, {found.expected_right} of {rows} matches are expected right.",
         f"By the known answer, {rows - wrong} of {rows} matches are right, and {int(right[sure].sum())} of the "
         f"{int(sure.sum())} matches that are stated with 90% or more.",
         f"The median match is {np.median(found.margin):.1f} nats better than the best other candidate of its row.",

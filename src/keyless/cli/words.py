@@ -16,7 +16,6 @@ __all__ = [
     "audit_lines",
     "audit_record",
     "exit_code",
-    "expected_right",
     "information",
     "print_json",
     "told_apart",
@@ -71,7 +70,7 @@ def verdict_lines(links: Links, *, interrupted: bool = False) -> list[str]:
         else:
             matched = int((found.permutation >= 0).sum())
             lines.append(
-                f"  {matched} rows are matched, {expected_right(links, name):.0f} of them expected right; "
+                f"  {matched} rows are matched, {found.expected_right} of them expected right; "
                 f"{told_apart(links, name)} of them can be told from all others."
             )
     if not (links.status.converged or interrupted):
@@ -128,17 +127,6 @@ def told_apart(links: Links, name: str) -> int:
     return round(float(found.evidence.sharpness) * int((found.permutation >= 0).sum()))
 
 
-def expected_right(links: Links, name: str) -> float:
-    """Return how many matches of a table are expected to be right, by their own probabilities.
-
-    Args:
-        links: the result.
-        name: the table.
-    """
-    found = links.found[name]
-    return float(found.probability[found.permutation >= 0].sum())
-
-
 def verdicts(links: Links) -> dict[str, Any]:
     """Return the verdict, overall and per table, for machines.
 
@@ -155,7 +143,8 @@ def verdicts(links: Links) -> dict[str, Any]:
                 "rows": list(found.coupling.shape),
                 "matched": int((found.permutation >= 0).sum()),
                 "told_apart": told_apart(links, name),
-                "expected_right": expected_right(links, name),
+                "expected_right": found.expected_right.count,
+                "expected_right_interval": [found.expected_right.low, found.expected_right.high],
             }
             for name, found in links.found.items()
         },

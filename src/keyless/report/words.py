@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from keyless.display import Sentence, headline
 from keyless.evidence import Evidence
 from keyless.links import Links, TableLink
+from keyless.pairs.expected import ExpectedRight, expected_right
 from keyless.report.markup import label
 from keyless.tables import Table
 
@@ -71,7 +72,7 @@ class Counts:
         check: less sure than that, whether matched or said to have no partner.
         alone: said to have no partner, at `SURE` or surer.
         matched: all that are matched.
-        right: how many matches should be right, by their own probabilities.
+        right: how many matches are expected right, with an interval.
         gaps: missing entries in the columns used.
     """
 
@@ -79,7 +80,7 @@ class Counts:
     check: int
     alone: int
     matched: int
-    right: float
+    right: ExpectedRight
     gaps: int
 
 
@@ -97,7 +98,7 @@ def count_rows(links: Links) -> Counts:
         check=int((~sure).sum()),
         alone=int((~matched & sure).sum()),
         matched=int(matched.sum()),
-        right=float(np.nansum(probability[matched])),
+        right=expected_right(probability[matched]),
         gaps=sum(map(_gaps, links.tables)),
     )
 
@@ -207,7 +208,9 @@ def tiles(links: Links, counts: Counts) -> list[Tile]:
     if counts.alone:
         made.append(Tile(f"{counts.alone:,}", "rows without a partner, at 90% or surer", "matches"))
     if links.evidence.believed and counts.matched:
-        made.append(Tile(f"{counts.right:,.0f} of {counts.matched:,}", "matches expected right", "certainty"))
+        right = counts.right
+        label = f"matches expected right; {right.low:,.0f} to {right.high:,.0f} in 19 of 20 cases"
+        made.append(Tile(f"{right.count:,.0f} of {counts.matched:,}", label, "certainty"))
     if counts.gaps:
         made.append(Tile(f"{counts.gaps:,}", "missing entries, filled in", "filled"))
     return made
