@@ -120,8 +120,7 @@ def crossings(
         limits: which pairs may be matched.
         comparisons: how many comparisons are made at the most; fewer where the first is clear.
         seed: of the splits.
-        starts: named couplings that the search for the link began with; so do searches for maps that tell chance.
-            Models of all columns begin from nothing.
+        starts: named couplings that the search for the link began with; so do the searches that tell chance.
         deadline: at which the comparison that is under way is given up.
         callback: called after each, with stage `"chance"` and the nats that chance reached.
     """
@@ -130,9 +129,9 @@ def crossings(
     matched = np.flatnonzero(permutation >= 0)
     if sides is not None and form.by_columns and len(matched) <= FEW_ROWS:
         if len(matched) < _FEWEST_BY_COLUMNS:
-            compared = _shuffled_columns(form, sides, limits, rng)
+            compared = _shuffled_columns(form, sides, limits, rng, starts)
         else:
-            compared = _halved_columns(form, sides, permutation, limits, rng)
+            compared = _halved_columns(form, sides, permutation, limits, rng=rng, starts=starts)
     elif len(matched) < _FEWEST_PAIRS or limits.groups is not None:
         compared = _shuffled(form, limits, rng)
     else:
@@ -175,7 +174,7 @@ def _halved(
         place = np.searchsorted(rights[0], permutation[np.sort(halves[0])])
         pairs = np.zeros((len(lefts[0]), len(rights[0])))
         pairs[rows, place] = 1.0
-        begun = [[(name, coupling[np.ix_(lefts[0], part)]) for name, coupling in starts] for part in rights]
+        begun = [_among(starts, lefts[0], part) for part in rights]
         own = Refinement(left.compact, right.compact, limits=Limits(pairs.shape))
         same = own.run(pairs, rounds=_ROUNDS, common=float(len(rows)))
         chance = _searched(left, crossed, begun[1])
@@ -207,7 +206,13 @@ def _picked(matching: Matching, common: float) -> float:
 
 
 def _halved_columns(
-    form: Form, sides: tuple[Side, Side], permutation: IntArray, limits: Limits, rng: np.random.Generator
+    form: Form,
+    sides: tuple[Side, Side],
+    permutation: IntArray,
+    limits: Limits,
+    *,
+    rng: np.random.Generator,
+    starts: Sequence[tuple[str, FloatArray]],
 ) -> Iterator[Crossing]:
     """Yield the same comparisons by models of all columns, which tell rows apart in smaller halves.
 
@@ -231,10 +236,10 @@ def _halved_columns(
         )
         reached = _nats_per_row(same.run(pairs))
         if stands_out(form.matching) and reached < _HALF_TELLS * _nats_per_row(form.matching):
-            yield from _shuffled_columns(form, sides, limits, rng)
-        found = Crossing(reached, _nats_per_row(strange.found()[0]))
+            yield from _shuffled_columns(form, sides, limits, rng, starts)
+        found = Crossing(reached, _nats_per_row(strange.found(_among(starts, own, others))[0]))
         if not found.decided:
-            fresh = same.found()[0]
+            fresh = same.found(_among(starts, own, partners))[0]
             again = 0.0 if fresh is None else float(np.mean(fresh.ratios.argmax(axis=1) == place))
             found = replace(found, again=again)
         yield found
@@ -246,14 +251,25 @@ def _groups_of(limits: Limits, rows: IntArray, columns: IntArray) -> Limits:
     return Limits((len(rows), len(columns)), groups)
 
 
+def _among(starts: Sequence[tuple[str, FloatArray]], rows: IntArray, columns: IntArray) -> list[tuple[str, FloatArray]]:
+    """Return named couplings of some rows, where they couple any of them."""
+    some = [(name, coupling[np.ix_(rows, columns)]) for name, coupling in starts]
+    return [(name, coupling) for name, coupling in some if coupling.any()]
+
+
 def _shuffled_columns(
-    form: Form, sides: tuple[Side, Side], limits: Limits, rng: np.random.Generator
+    form: Form,
+    sides: tuple[Side, Side],
+    limits: Limits,
+    rng: np.random.Generator,
+    starts: Sequence[tuple[str, FloatArray]],
 ) -> Iterator[Crossing]:
     """Yield comparisons with what models of all columns find where the right table has its factors shuffled."""
     while True:
         right = sides[1].shuffled(rng)
-        own = limits.reordered(np.arange(limits.shape[0]), right.order)
-        chance = ColumnModel(sides[0], right, limits=own).found()[0]
+        rows = np.arange(limits.shape[0])
+        begun = _among(starts, rows, right.order)
+        chance = ColumnModel(sides[0], right, limits=limits.reordered(rows, right.order)).found(begun)[0]
         yield Crossing(_nats_per_row(form.matching), _nats_per_row(chance), halved=False)
 
 
