@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.special import logsumexp
 
 from keyless.assignment import assign, best_matching
 from keyless.pairs.posterior import LEAST_STATED, Posterior, marginals, posterior, prior_log_odds
@@ -50,6 +49,9 @@ _EVEN = 0.5
 
 _ODD_ROWS = 0.05
 """Share of rows whose partner is taken to say nothing about the power, so that a few odd rows do not decide it."""
+
+_LARGEST_EXPONENT = 60.0
+"""Nats beyond which it does not matter how far a candidate is ahead; single precision holds their exponential."""
 
 _ROWS_LOOKED_AT = 300
 """Rows, and columns, by which the power is chosen."""
@@ -103,14 +105,15 @@ def fitted_power(ratios: FloatArray, rows: IntArray, columns: IntArray) -> float
         return 1.0
     some = np.linspace(0, len(rows) - 1, min(len(rows), _ROWS_LOOKED_AT)).astype(np.int64)
     rows, columns = rows[some], columns[some]
-    own = ratios[rows, columns].astype(np.float64)
-    sides = ratios[rows].astype(np.float64), ratios[:, columns].T.astype(np.float64)
+    own = ratios[rows, columns][:, None]
+    # How far the other candidates of either row are ahead.
+    sides = ratios[rows] - own, ratios[:, columns].T - own
 
     def likelihood(power: float) -> float:
         total = 0.0
-        for side in sides:
-            picked = np.exp(power * own - logsumexp(power * side, axis=1))
-            total += 0.5 * float(np.log((1 - _ODD_ROWS) * picked + _ODD_ROWS / side.shape[1]).sum())
+        for ahead in sides:
+            picked = 1.0 / np.exp(np.minimum(power * ahead, _LARGEST_EXPONENT)).sum(axis=1, dtype=np.float64)
+            total += 0.5 * float(np.log((1 - _ODD_ROWS) * picked + _ODD_ROWS / ahead.shape[1]).sum())
         return total
 
     found = np.array([likelihood(power) for power in _POWERS])
