@@ -74,25 +74,6 @@ def test_allowed_is_what_a_double_loop_says(constraints):
                 np.testing.assert_array_equal(turned, np.transpose(expected))
 
 
-@given(constraints=problems(), data=st.data())
-def test_allowed_for_asks_every_member_that_knows_the_entity(constraints, data):
-    table = len(constraints.sizes) - 1
-    members = list(range(table))
-    entities = data.draw(st.integers(1, 5))
-    rows = [
-        np.array(data.draw(st.lists(st.integers(-1, constraints.sizes[m] - 1), min_size=entities, max_size=entities)))
-        for m in members
-    ]
-    allowed = constraints.allowed_for(members, rows, table)
-    for entity in range(entities):
-        for j in range(constraints.sizes[table]):
-            expected = all(
-                index[entity] < 0 or may_match(constraints, m, table, index[entity], j)
-                for m, index in zip(members, rows, strict=True)
-            )
-            assert expected == (True if allowed is None else allowed[entity, j])
-
-
 def test_unknown_groups_may_match_any():
     constraints = Constraints(sizes=(3, 3), groups=(np.array([0, 1, -1]), np.array([1, -1, 2])))
     np.testing.assert_array_equal(

@@ -163,14 +163,6 @@ def test_a_rotation_turns_the_latents_only(rng):
     np.testing.assert_allclose(posterior(turned)[2], posterior(straight)[2])
 
 
-def test_signs_turn_the_columns_only(rng):
-    values, mask = low_rank_table(rng, 40, 10, 3, observed=0.8)
-    model = fit_table(values, mask)
-    signs = rng.choice([-1.0, 1.0], 10)
-    turned = information(model.signed(signs), values * signs, mask)
-    np.testing.assert_allclose(turned.shift, information(model, values, mask).shift)
-
-
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (3, 1), (5, 2)])
 def test_tiny_and_empty_tables_have_a_model(rng, shape):
     for mask in (np.ones(shape, dtype=bool), np.zeros(shape, dtype=bool)):

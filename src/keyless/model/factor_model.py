@@ -88,10 +88,6 @@ class FactorModel:
         full = _with_offset(rotation)
         return replace(self, loadings=self.loadings @ rotation, spread=full.T @ self.spread @ full)
 
-    def signed(self, signs: FloatArray) -> FactorModel:
-        """Return the model of the columns times `signs` (each 1 or −1)."""
-        return replace(self, loadings=self.loadings * signs[:, None], offsets=self.offsets * signs)
-
     def joined(self, other: FactorModel) -> FactorModel:
         """Return one model of both sets of columns, which must have the same factors."""
         parts = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,22 +96,6 @@ class Constraints:
             found &= ~(np.isin(rows, known[:, 0]) | np.isin(columns, known[:, 1]))
             found |= np.isin(pair, known[:, 0] * self.sizes[second] + known[:, 1])
         return found
-
-    def allowed_for(self, members: Sequence[int], rows: Sequence[IntArray], table: int) -> BoolArray | None:
-        """Return which rows of a table may join entities made of other tables' rows; None when all may.
-
-        Args:
-            members: numbers of the tables already joined.
-            rows: for each of them, the row of every entity, −1 where it has none.
-            table: number of the table to be matched.
-        """
-        total: BoolArray | None = None
-        for member, index in zip(members, rows, strict=True):
-            allowed = self.allowed(member, table)
-            if allowed is not None:
-                part = allowed[np.maximum(index, 0)] | (index < 0)[:, None]
-                total = part if total is None else total & part
-        return total
 
     @staticmethod
     def _check(name: str, rows: IntArray, sizes: tuple[int, int]) -> None:
