@@ -8,6 +8,7 @@
 * linkable: true partners share 1 to 3 times log n nats.
 * stable: the same tables with ten seeds.
 * selected: one table leaves out the low quarter of a trait, the other the high quarter.
+* real: both parts of a real table, of all rows or with some of them gone.
 
 Every pair is kept as one JSON line in the folder of cells; a run that was stopped goes on there. Pairs are numbered,
 and the number is the seed; numbers of this report are used for nothing else.
@@ -30,7 +31,7 @@ from joblib import Parallel, delayed
 
 import keyless
 from common import one_thread, report_sections
-from verdict_pairs import MANY_ROWS, Pair, real_strangers, selected, synthetic
+from verdict_pairs import MANY_ROWS, Pair, real_partners, real_strangers, selected, synthetic
 
 SEED = 910_000
 """Seeds from here on are used for nothing but this report."""
@@ -62,6 +63,7 @@ CASES: dict[str, tuple[Callable[[int], Pair], int]] = {
     "linkable": (linkable, 300),
     "stable": (stable, 200),
     "selected": (partial(selected, first_seed=SEED + 50_000), 50),
+    "real": (partial(real_partners, first_seed=SEED + 60_000), 40),
 }
 
 
@@ -94,6 +96,7 @@ def judged(case: str, number: int, folder: Path) -> dict[str, Any]:
         "right": int(right[match].sum()),
         "recall": float(right[common].mean()) if common.any() else None,
         "stated": float(found.probability[match].sum()),
+        "interval": [found.expected_right.low, found.expected_right.high],
         "bins": _bins(found.probability[match], right[match]),
         "alone bins": _bins(found.probability[~match], right[~match]),
         "processor seconds": round(spent, 2),
@@ -123,6 +126,16 @@ def _calibration(outcomes: Iterable[dict[str, Any]], bins: str) -> tuple[int, fl
     return rows, float(share[1]), float(share[2]), float(np.abs(total[:, 1] - total[:, 2]).sum() / count)
 
 
+def _share(outcomes: list[dict[str, Any]], told: Callable[[dict[str, Any]], bool]) -> float:
+    return float(np.mean([told(outcome) for outcome in outcomes]))
+
+
+def _inside(outcome: dict[str, Any], *, high: bool) -> bool:
+    """Tell whether the right matches are no fewer, and no more, than the interval of the expected number has."""
+    ends = outcome["interval"]
+    return bool(np.floor(ends[0]) <= outcome["right"] and (not high or outcome["right"] <= np.ceil(ends[1])))
+
+
 def _verdicts(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
     count = {
         verdict: sum(o["verdict"] == verdict for o in outcomes) for verdict in ("linked", "uncertain", "unlinkable")
@@ -131,52 +144,90 @@ def _verdicts(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
     return {"pairs": len(outcomes), **count, "median seconds": float(np.median(seconds)), "most seconds": max(seconds)}
 
 
+def _of_others(every: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for outcome in every:
+        large = max(outcome["rows"]) >= MANY_ROWS
+        kind = outcome["kind"].split(", ")[1] if ", " in outcome["kind"] else "real: " + outcome["kind"]
+        kinds.setdefault("many rows" if large else kind, []).append(outcome)
+    rows = [{"kind": kind, **_verdicts(outcomes)} for kind, outcomes in kinds.items()]
+    chance = float(np.mean([1 / o["rows"][1] for o in every]))
+    return [*rows, {"kind": "all", **_verdicts(every), **_quality(every), "chance": chance}]
+
+
+def _quality(outcomes: list[dict[str, Any]]) -> dict[str, float]:
+    matched = max(sum(o["matched"] for o in outcomes), 1)
+    return {
+        "stated": sum(o["stated"] for o in outcomes) / matched,
+        "right": sum(o["right"] for o in outcomes) / matched,
+    }
+
+
+def _recall(outcomes: list[dict[str, Any]]) -> float:
+    return float(np.mean([o["recall"] for o in outcomes]))
+
+
+def _by_information(every: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows = []
+    for multiple, own in product(MULTIPLES, (False, True)):
+        some = [o for o in every if o["multiple"] == multiple and ("own traits" in o["kind"]) == own]
+        if some:
+            rows.append({"nats / log n": multiple, "own traits": own, **_verdicts(some), "recall": _recall(some)})
+    return rows
+
+
+def _calibrated(pools: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    rows = []
+    for tables, verdict in product(pools, ("linked", "uncertain")):
+        some = [o for o in pools[tables] if o["verdict"] == verdict]
+        for what, bins in (("matches", "bins"), ("no partner", "alone bins")):
+            some_rows = [o for o in some if np.array(o[bins])[:, 0].sum() > 0]
+            if not some_rows:
+                continue
+            count, stated, right, error = _calibration(some_rows, bins)
+            row = {"tables": tables, "verdict": verdict, "answers": what, "pairs": len(some_rows), "rows": count}
+            row |= {"stated": stated, "right": right, "calibration error": error}
+            if what == "matches" and verdict == "linked":
+                row["right within the interval"] = _share(some, lambda o: _inside(o, high=True))
+                row["right above its lower end"] = _share(some, lambda o: _inside(o, high=False))
+            rows.append(row)
+    return rows
+
+
+def _of_real_tables(every: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    rows = []
+    for kind in dict.fromkeys(o["kind"] for o in every):
+        some = [o for o in every if o["kind"] == kind]
+        rows.append({"tables": kind, **_verdicts(some), "recall": _recall(some), **_quality(some)})
+    return rows
+
+
+def _of_seeds(every: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    by_pair = [every[k : k + 10] for k in range(0, len(every), 10)]
+    equal = [max(sum(o["verdict"] == v["verdict"] for o in some) for v in some) / len(some) for some in by_pair]
+    return [{"pairs": len(by_pair), "mean share of the commonest verdict": float(np.mean(equal)), "least": min(equal)}]
+
+
+def _of_selected(every: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    wrong = sum(o["verdict"] == "linked" and o["right"] < 0.5 * o["matched"] for o in every)
+    return [{**_verdicts(every), "wrong and linked": wrong, "recall": _recall(every)}]
+
+
 def sections(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
     """Return the tables of the report."""
     told: dict[str, list[dict[str, Any]]] = {}
-    if "unrelated" in found:
-        kinds: dict[str, list[dict[str, Any]]] = {}
-        for outcome in found["unrelated"]:
-            large = max(outcome["rows"]) >= MANY_ROWS
-            kind = outcome["kind"].split(", ")[1] if ", " in outcome["kind"] else "real: " + outcome["kind"]
-            kinds.setdefault("many rows" if large else kind, []).append(outcome)
-        rows = [{"kind": kind, **_verdicts(outcomes)} for kind, outcomes in kinds.items()]
-        every = found["unrelated"]
-        stated = sum(o["stated"] for o in every) / max(sum(o["matched"] for o in every), 1)
-        right = sum(o["right"] for o in every) / max(sum(o["matched"] for o in every), 1)
-        chance = float(np.mean([1 / o["rows"][1] for o in every]))
-        rows.append({"kind": "all", **_verdicts(every), "stated": stated, "right": right, "chance": chance})
-        told["Tables of other entities"] = rows
-    if "linkable" in found:
-        rows = []
-        for multiple, own in product(MULTIPLES, (False, True)):
-            some = [o for o in found["linkable"] if o["multiple"] == multiple and ("own traits" in o["kind"]) == own]
-            if some:
-                recall = float(np.mean([o["recall"] for o in some]))
-                rows.append({"nats / log n": multiple, "own traits": own, **_verdicts(some), "recall": recall})
-        told["Tables of the same entities"] = rows
-        rows = []
-        pool = found["linkable"] + found.get("selected", [])
-        for verdict in ("linked", "uncertain"):
-            some = [o for o in pool if o["verdict"] == verdict]
-            for what, bins in (("matches", "bins"), ("no partner", "alone bins")):
-                some_rows = [o for o in some if np.array(o[bins])[:, 0].sum() > 0]
-                count, stated, right, error = _calibration(some_rows, bins)
-                row = {"verdict": verdict, "answers": what, "pairs": len(some_rows), "rows": count}
-                rows.append(row | {"stated": stated, "right": right, "calibration error": error})
-        told["Stated probability against share right"] = rows
-    if "stable" in found:
-        by_pair = [found["stable"][k : k + 10] for k in range(0, len(found["stable"]), 10)]
-        equal = [max(sum(o["verdict"] == v["verdict"] for o in some) for v in some) / len(some) for some in by_pair]
-        told["The same tables with ten seeds"] = [
-            {"pairs": len(by_pair), "mean share of the commonest verdict": float(np.mean(equal)), "least": min(equal)}
-        ]
-    if "selected" in found:
-        some = found["selected"]
-        wrong = sum(o["verdict"] == "linked" and o["right"] < 0.5 * o["matched"] for o in some)
-        told["Tables that leave out opposite quarters of a trait"] = [
-            {**_verdicts(some), "wrong and linked": wrong, "recall": float(np.mean([o["recall"] for o in some]))}
-        ]
+    for case, title, rows_of in (
+        ("unrelated", "Tables of other entities", _of_others),
+        ("linkable", "Tables of the same entities", _by_information),
+        ("real", "Real tables, rows gone", _of_real_tables),
+        ("stable", "The same tables with ten seeds", _of_seeds),
+        ("selected", "Tables that leave out opposite quarters of a trait", _of_selected),
+    ):
+        if case in found:
+            told[title] = rows_of(found[case])
+    pools = {"synthetic": found.get("linkable", []) + found.get("selected", []), "real": found.get("real", [])}
+    if any(pools.values()):
+        told["Stated probability against share right"] = _calibrated(pools)
     return told
 
 

@@ -41,7 +41,8 @@ class Pair:
         kind: what is special about them.
         tables: by name.
         truth: the row of the second table for each row of the first, −1 for none.
-        nats: information that true partners share, per row, as a multiple of log n; 0 where nothing is to be found.
+        nats: information that true partners share, per row, as a multiple of log n; 0 where nothing is to be found, or where it is not
+            known.
     """
 
     kind: str
@@ -174,6 +175,32 @@ def real_strangers(number: int, *, first_seed: int) -> Pair:
     rows = rng.permutation(len(left))[:1000]
     half = len(rows) // 2
     return Pair(name, {"a": left[rows[:half]], "b": right[rows[half:]]}, np.full(half, -1))
+
+
+GONE = ((0.0, 0.0), (0.05, 0.0), (0.05, 0.05), (0.2, 0.2))
+"""Shares of the rows that the first and the second part of a real table lack; they take turns."""
+
+PARTNERS = (
+    "breast cancer",
+    "digits",
+    "AquaticTox_Lcalc_QuickProp",
+    "AquaticTox_moe2D_QuickProp",
+    "NCI60_hgu133p2_hgu95",
+)
+"""Real tables of which most rows can be placed."""
+
+
+def real_partners(number: int, *, first_seed: int) -> Pair:
+    """Return both parts of a real table, some rows of either gone."""
+    tables = [each for each in _real_tables() if each[0] in PARTNERS]
+    name, left, right = tables[number % len(tables)]
+    gone = GONE[number // len(tables) % len(GONE)]
+    rng = np.random.default_rng(first_seed + number)
+    entities = rng.permutation(len(left))[:1000]
+    first, second = (rng.permutation(entities)[: round((1 - share) * len(entities))] for share in gone)
+    place = {int(entity): at for at, entity in enumerate(second)}
+    truth = np.array([place.get(int(entity), -1) for entity in first])
+    return Pair(f"{name}, {gone[0]:.0%} and {gone[1]:.0%} gone", {"a": left[first], "b": right[second]}, truth)
 
 
 def selected(number: int, *, first_seed: int) -> Pair:

@@ -65,6 +65,9 @@ STANDS_OUT = 0.85
 Wrong links reach 0.6 to 0.75 of it on real tables of 100 to 1,000 rows."""
 
 
+_SAYS_SOMETHING = 0.1
+"""Part of log(rows) nats by which partners must stand out where candidates agree: maps without a factor agree, too."""
+
 _MOST_ROWS = 1000
 """Rows of each table that a map is sought on; all rows refine it. The work grows with their square."""
 
@@ -148,8 +151,8 @@ class Search:
         best = self._best() if self.reached else None
         if best is None or best.refined is None:
             return False
-        stands_out = best.refined.identification >= STANDS_OUT * np.log(max(self.limits.shape))
-        return bool(stands_out) or best.members >= _AGREEING
+        part = best.refined.identification / np.log(max(self.limits.shape))
+        return bool(part >= STANDS_OUT or (best.members >= _AGREEING and part >= _SAYS_SOMETHING))
 
     @property
     def agreement(self) -> int:
