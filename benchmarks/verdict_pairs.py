@@ -41,8 +41,8 @@ class Pair:
         kind: what is special about them.
         tables: by name.
         truth: the row of the second table for each row of the first, −1 for none.
-        nats: information that true partners share, per row, as a multiple of log n; 0 where nothing is to be found, or where it is not
-            known.
+        nats: information that true partners share, per row, as a multiple of log n; 0 where nothing is to be found, or
+            where it is not known.
     """
 
     kind: str
