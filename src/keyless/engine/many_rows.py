@@ -7,7 +7,6 @@ looked at, or those of its group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,7 +159,7 @@ def _from_outermost(
     some = [
         Factors(side.scores[rows], side.strengths, side.signal_rank) for side, rows in zip(factors, chosen, strict=True)
     ]
-    among = _among(limits, chosen)
+    among = limits.some(*chosen)
     search = Search(some[0], some[1], among, spaces=_SPACES, deadline=deadline, callback=callback)
     found = search.run()
     early: list[Crossing] = []
@@ -261,19 +260,3 @@ def _beside_other_groups(
     # A map with as many numbers as there are rows stands out by itself.
     clear = _LEAST_EXCESS + form.left.rank * form.right.rank / smaller
     return plain, (Crossing(same.identification, chance.identification, again=1.0, clear=clear, by_groups=True),)
-
-
-def _among(limits: Limits, chosen: Sequence[IntArray]) -> Limits:
-    """Return the limits of some left and some right rows."""
-    shape = len(chosen[0]), len(chosen[1])
-    if limits.trivial:
-        return Limits(shape)
-    groups = None if limits.groups is None else (limits.groups[0][chosen[0]], limits.groups[1][chosen[1]])
-    parts = []
-    for pairs in (limits.known, limits.forbidden):
-        places = [np.full(size, -1, dtype=np.int64) for size in limits.shape]
-        for place, rows in zip(places, chosen, strict=True):
-            place[rows] = np.arange(len(rows))
-        moved = np.stack([places[0][pairs[:, 0]], places[1][pairs[:, 1]]], axis=1)
-        parts.append(moved[(moved >= 0).all(axis=1)])
-    return Limits(shape, groups, parts[0], parts[1])

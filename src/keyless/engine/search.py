@@ -137,13 +137,15 @@ class Search:
             (Alternation(left, right, **given), Alternation(left, right, folds=1, **given)) for _ in range(workers())
         ]
         self.climbing = self.workers[0][0]
-        self.refinement = Refinement(self.left.compact, self.right.compact, limits=self.limits)
+        self.sampled = (len(left), len(right)) != self.limits.shape
+        among = self.limits.some(*self.rows) if self.sampled else self.limits
+        self.refinement = Refinement(left, right, limits=among)
+        self.most_nats = float(np.log(max(len(left), len(right))))
         rows = min(len(left), len(right))
         self.top = max(_FIRST_FACTORS, min(max(left.shape[1], right.shape[1]), rows // _ROWS_PER_FACTOR))
         if self.spaces is None:
             self.spaces = int(np.clip(_PAIRS_AFFORDED / (len(left) * len(right)), _FEWEST_SPACES, len(SPACES)))
         self.reached: list[_Reached] = []
-        self.sampled = (len(left), len(right)) != self.limits.shape
 
     @property
     def convincing(self) -> bool:
@@ -151,7 +153,7 @@ class Search:
         best = self._best() if self.reached else None
         if best is None or best.refined is None:
             return False
-        part = best.refined.identification / np.log(max(self.limits.shape))
+        part = best.refined.identification / self.most_nats
         return bool(part >= STANDS_OUT or (best.members >= _AGREEING and part >= _SAYS_SOMETHING))
 
     @property
@@ -176,10 +178,15 @@ class Search:
         best = self._best().refined
         if best is None:
             raise RuntimeError("no candidate was refined")
+        refinement = self.refinement
+        if self.sampled:
+            refinement = Refinement(self.left.compact, self.right.compact, limits=self.limits)
+            rounds = 1 if is_late(self.deadline) else _FIRST_ROUNDS
+            best = refinement.run(self._of_all_rows(best), rounds=rounds, deadline=self.deadline)
         if is_late(self.deadline):
             return best
         with cut_short(self.deadline):
-            further = self.refinement.run(best.coupling, rounds=_ROUNDS, common=best.common, deadline=self.deadline)
+            further = refinement.run(best.coupling, rounds=_ROUNDS, common=best.common, deadline=self.deadline)
             return max(best, further, key=lambda matching: matching.strength)
         return best
 
@@ -282,17 +289,15 @@ class Search:
                     break
                 with cut_short(None if first else self.deadline):
                     one.refined = self.refinement.run(
-                        self._widened(one), rounds=1 if late else _FIRST_ROUNDS, deadline=self.deadline
+                        one.coupling, rounds=1 if late else _FIRST_ROUNDS, deadline=self.deadline
                     )
                     one.coupling = None  # the matching has its own
 
-    def _widened(self, one: _Reached) -> Any:
+    def _of_all_rows(self, best: Matching) -> Any:
         """Return the coupling of all rows that a map found on some of them gives."""
-        if not self.sampled:
-            return one.coupling
         whole = Alternation(self.left.compact, self.right.compact, allowed=self.limits.mask(), deadline=self.deadline)
-        whole.couple([one.candidate.fit.whole] * len(whole.folds))
-        whole.climb(one.candidate.name, [self.top] * 2)
+        whole.couple([best.fit.whole] * len(whole.folds))
+        whole.climb("all rows", [self.top] * 2)
         return whole.coupling()
 
     def _best(self) -> _Reached:

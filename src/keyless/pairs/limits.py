@@ -126,6 +126,20 @@ class Limits:
         left, right = (index.ravel() for index in np.meshgrid(rows, columns, indexing="ij"))
         return self.permits(left, right).reshape(len(rows), len(columns))
 
+    def some(self, rows: IntArray, columns: IntArray) -> Limits:
+        """Return the limits of some left and some right rows."""
+        shape = len(rows), len(columns)
+        if self.trivial:
+            return Limits(shape)
+        groups = None if self.groups is None else (self.groups[0][rows], self.groups[1][columns])
+        parts = []
+        for pairs in (self.known, self.forbidden):
+            places = [np.full(size, -1, dtype=np.int64) for size in self.shape]
+            places[0][rows], places[1][columns] = np.arange(shape[0]), np.arange(shape[1])
+            moved = np.stack([places[0][pairs[:, 0]], places[1][pairs[:, 1]]], axis=1)
+            parts.append(moved[(moved >= 0).all(axis=1)])
+        return Limits(shape, groups, parts[0], parts[1])
+
     def reordered(self, rows: IntArray, columns: IntArray) -> Limits:
         """Return the same limits for rows in another order.
 
