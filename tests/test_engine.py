@@ -9,7 +9,6 @@ from sklearn.datasets import load_breast_cancer
 from keyless.datasets import make_shuffled_tables
 from keyless.engine import Side, link_many_rows, link_pair, search
 from keyless.engine.forms import Form, best_form
-from keyless.engine.many_rows import _among
 from keyless.engine.search import Search
 from keyless.errors import InputError
 from keyless.pairs.limits import Limits
@@ -230,4 +229,4 @@ def test_limits_of_some_rows_are_those_of_the_rows(rng):
     groups = (rng.integers(-1, 3, 9), rng.integers(-1, 3, 8))
     limits = Limits((9, 8), groups=groups, known=np.array([[0, 1], [4, 4]]), forbidden=np.array([[2, 2], [5, 1]]))
     chosen = [np.array([0, 2, 4, 5, 8]), np.array([1, 2, 4, 7])]
-    np.testing.assert_array_equal(_among(limits, chosen).mask(), limits.mask()[np.ix_(*chosen)])
+    np.testing.assert_array_equal(limits.some(*chosen).mask(), limits.mask()[np.ix_(*chosen)])

@@ -153,8 +153,8 @@ class Search:
         best = self._best() if self.reached else None
         if best is None or best.refined is None:
             return False
-        part = best.refined.identification / self.most_nats
-        return bool(part >= STANDS_OUT or (best.members >= _AGREEING and part >= _SAYS_SOMETHING))
+        nats, most = best.refined.identification, self.most_nats
+        return nats >= STANDS_OUT * most or (best.members >= _AGREEING and nats >= _SAYS_SOMETHING * most)
 
     @property
     def agreement(self) -> int:
