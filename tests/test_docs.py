@@ -36,7 +36,7 @@ def test_readme_code_runs():
         exec(compile(block, "README.md", "exec"), names)
 
 
-SLOW_PAGES = {"architecture.md"}
+SLOW_PAGES = {"architecture.md", "python.md", "report.md"}
 """Pages whose code takes more than three seconds."""
 
 NEEDED_LIBRARIES = {"python.md": ["anndata"]}

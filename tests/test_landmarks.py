@@ -562,6 +562,7 @@ def test_the_same_seed_gives_the_same_answer_and_finished_stages_are_kept(easy, 
         assert (links.coupling("t1") != easy_links.coupling("t1")).nnz == 0
 
 
+@pytest.mark.slow
 def test_a_callback_that_returns_true_ends_it_soon(easy):
     stages = []
     links = linked(easy[0], callback=lambda stage, *_: stages.append(stage) or True)
@@ -580,6 +581,7 @@ def test_a_time_limit_is_kept_about(easy, seconds):
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 10])
+@pytest.mark.slow
 def test_few_rows_are_no_error(rows):
     tables, truth = made((rows,) * 2, rank=2, noise=0.01)
     links = link_by("landmarks", tables, effort="quick", random_state=0)

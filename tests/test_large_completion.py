@@ -261,6 +261,7 @@ def test_nothing_of_the_size_of_the_dense_table_or_of_entries_times_rank(monkeyp
 
 @pytest.mark.filterwarnings("ignore::keyless.errors.ConvergenceWarning")
 @pytest.mark.parametrize("offsets", ["columns", pytest.param("both", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_the_entries_are_held_once(offsets, monkeypatch):
     """Beside the caller's table: one residual in float64, while the rank grows, and flags."""
     thin = random_table(2_000, 2_000, 600)

@@ -85,6 +85,7 @@ def test_the_right_rows_are_found_among_gaps(gaps, found_gaps):
     assert not any(np.isnan(table).any() for table in found_gaps.completed.values())
 
 
+@pytest.mark.slow
 def test_several_tables_and_any_reference():
     data = make_shuffled_tables(40, (12, 11, 10), rank=3, observed=0.9, names=["a", "b", "c"], random_state=3)
     by_a = keyless.link(data.tables, effort="quick", random_state=0)
@@ -146,6 +147,7 @@ def test_options_are_those_of_the_function():
     assert options == TableLinker.__init__.__kwdefaults__
 
 
+@pytest.mark.slow
 def test_fitting_changes_no_parameter_and_no_table(data):
     tables = {name: table.copy() for name, table in data.tables.items()}
     linker = TableLinker(effort="quick", random_state=0)
@@ -163,6 +165,7 @@ def test_an_estimator_must_be_fitted_first(data):
         TableLinker().score(data.tables)
 
 
+@pytest.mark.slow
 def test_transform_places_new_rows_at_their_entities():
     data = make_shuffled_tables(50, (16, 14), rank=3, random_state=5)
     table, truth = data.tables["table1"], data.truth["table1"]
@@ -185,6 +188,7 @@ def test_transform_places_new_rows_at_their_entities():
     assert (back["reference_id"].to_numpy()[matched] == np.flatnonzero(matched)).mean() > 0.95
 
 
+@pytest.mark.slow
 def test_transform_knows_strangers():
     data = make_shuffled_tables(50, (16, 14), rank=3, random_state=5)
     linker = TableLinker(effort="quick", random_state=0).fit(data.tables)
@@ -275,6 +279,7 @@ def test_bent_columns_are_straightened(data, found):
 # --- what the caller knows -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_known_pairs_are_kept_even_where_the_data_say_otherwise(data):
     truth = data.truth["table1"]
     wrong = [(0, int(truth[1])), (1, int(truth[0]))]

@@ -296,6 +296,7 @@ def test_advice_of_the_status_is_passed_on(clinic_lab_and_watch):
     assert "status max_time" in said
 
 
+@pytest.mark.slow
 def test_the_same_result_gives_the_same_bytes(clinic_lab_and_watch, page, tmp_path):
     clinic_lab_and_watch.save(tmp_path / "run.keyless")
     assert render(keyless.load(tmp_path / "run.keyless")) == page

@@ -374,6 +374,7 @@ print(step, seen)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("way", ["exchange", pytest.param("two renames", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_kill_at_any_step_leaves_the_old_or_the_new(tmp_path, way):
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path), way], capture_output=True, text=True, check=False

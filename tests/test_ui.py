@@ -557,6 +557,7 @@ def test_pairs_of_files_go_along_when_a_run_is_linked_again(clinic_lab_and_watch
     assert set(forbidden["lab"]) == {(rows[1], lab[6]), (rows[2], lab[7])}
 
 
+@pytest.mark.slow
 def test_the_page_gives_the_pairs_of_files_to_the_next_link(clinic_lab_and_watch, tmp_path):
     links = clinic_lab_and_watch
     links = replace(links, choices=dict(links.choices) | {"told": {"known": {"lab": [[7, 11]]}}})
@@ -575,6 +576,7 @@ def test_the_page_gives_the_pairs_of_files_to_the_next_link(clinic_lab_and_watch
     assert len(known["lab"]) > 1
 
 
+@pytest.mark.slow
 def test_the_share_of_a_run_that_was_linked_again_is_called_rough(reviewed, clinic_lab_and_watch):
     page, links = reviewed, clinic_lab_and_watch
     answer_all(page, links, lambda name, row: (row * 7 + 3) % links.found[name].coupling.shape[1])

@@ -42,6 +42,7 @@ def assert_finite(links):
 
 
 @pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.slow
 def test_tables_in_another_unit_are_linked_alike(ordinary, factor):
     tables, truth, before = ordinary
     links = keyless.link({name: table * factor for name, table in tables.items()}, random_state=0)
