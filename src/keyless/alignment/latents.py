@@ -48,8 +48,8 @@ _TINY = 1e-12
 _SAME_SCORE = 1e-3
 """Alignments whose scores differ by less are taken for the same local optimum."""
 
-_STEPS = 10
-"""Steps of a coupling at each temperature, begun where the coupling at the temperature before ended."""
+_WARM_STEPS, _COLD_STEPS = 10, 50
+"""Steps of a coupling at each temperature, begun where the one before ended, and begun from nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,6 +222,7 @@ def anneal(
     coldest: float = 0.1,
     steps: int = 60,
     damped: bool = True,
+    warm: bool = False,
 ) -> FloatArray:
     """Return the rotation reached by alternating couplings and rotations at falling temperature.
 
@@ -235,14 +236,17 @@ def anneal(
         steps: number of temperatures.
         damped: directions in which the coupling agrees less count less in the next one (Gromov–Wasserstein on inner
             products); the rotation returned is orthogonal all the same.
+        warm: each coupling begins where the one before ended, which takes half the time and finds as many rotations,
+            though not always the same ones.
     """
-    potentials = np.zeros(len(right))
+    potentials = np.zeros(len(right)) if warm else None
+    each = _WARM_STEPS if warm else _COLD_STEPS
     for temperature in np.geomspace(warmest, coldest, steps):
         first, strength, second = np.linalg.svd(left.T @ (coupling @ right))
         strength = strength / max(float(strength.max(initial=0.0)), _TINY) if damped else np.ones_like(strength)
         products = 2.0 * (left @ (first * strength) @ second) @ right.T
         products = forbid(products, allowed)
-        coupling = couple(products, temperature=float(temperature), max_iter=_STEPS, potentials=potentials)
+        coupling = couple(products, temperature=float(temperature), max_iter=each, potentials=potentials)
     return procrustes(left, right, coupling)
 
 
@@ -393,7 +397,7 @@ class _Search:
 
     def annealed(self, coupling: FloatArray, start: str, *, steps: int) -> Alignment:
         rotation = anneal(
-            self.small_left.white, self.small_right.white, coupling, allowed=self.small_allowed, steps=steps
+            self.small_left.white, self.small_right.white, coupling, allowed=self.small_allowed, steps=steps, warm=True
         )
         return self._settled(rotation, start)
 
@@ -402,7 +406,9 @@ class _Search:
         left, right = self.small_left.white, self.small_right.white
         products = forbid(2.0 * left @ (right @ rotation).T, self.small_allowed)
         coupling = couple(products, temperature=3.0, max_iter=50)
-        turned = anneal(left, right, coupling, allowed=self.small_allowed, warmest=3.0, steps=30, damped=False)
+        turned = anneal(
+            left, right, coupling, allowed=self.small_allowed, warmest=3.0, steps=30, damped=False, warm=True
+        )
         return self._settled(turned, start)
 
     def _settled(self, rotation: FloatArray, start: str) -> Alignment:

@@ -69,12 +69,18 @@ def matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Poste
     whole = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
     rows = np.flatnonzero(whole >= 0)
     columns = whole[rows]
-    found = None if every_row else posterior(_possible(ratios))
+    listed = _possible(ratios)
+    found = None if every_row else posterior(listed)
     if found is not None:
         seem_alone = (found.alone(0)[rows] > _EVEN) | (found.alone(1)[columns] > _EVEN)
         wanted = (ratios.argmax(axis=1)[rows] == columns) | (ratios.argmax(axis=0)[columns] == rows)
-        if every_row is None and holds_the_same_rows(found, wanted[seem_alone]):
+        if every_row is None and holds_the_same_rows(found):
             found = None
+        elif every_row is None and holds_the_same_rows(found, wanted[seem_alone]):
+            # Rows that fit nobody would take partners away from rows that fit: they are left with each other.
+            whole = _completed(_stated(listed, found), ratios)
+            rows, found = np.flatnonzero(whole >= 0), None
+            columns = whole[rows]
         else:
             rows, columns = rows[~seem_alone], columns[~seem_alone]
     power = fitted_power(ratios, rows, columns)
@@ -83,9 +89,25 @@ def matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Poste
         return whole, posterior(_possible(power * ratios, whole), every_row=True), True
     listed = _possible(power * ratios)
     found = found if power == 1.0 else _with_common(listed, found.common)
-    gains = listed.copy()
-    gains.data = listed.data + found.odds
-    return likely_matches(best_matching(gains).permutation, found), found, False
+    return _stated(listed, found), found, False
+
+
+def _stated(ratios: sparse.csr_array, chances: Posterior) -> IntArray:
+    """Return the likeliest one-to-one matches that are likely enough to be stated; −1 for all other rows."""
+    gains = ratios.copy()
+    gains.data = ratios.data + chances.odds
+    return likely_matches(best_matching(gains).permutation, chances)
+
+
+def _completed(permutation: IntArray, ratios: FloatArray) -> IntArray:
+    """Return the matches, and the rows that have none matched to each other."""
+    rows = np.flatnonzero(permutation < 0)
+    columns = np.setdiff1d(np.arange(ratios.shape[1]), permutation)
+    rest = ratios[np.ix_(rows, columns)]
+    found = np.asarray(assign(np.where(np.isfinite(rest), -rest, np.inf)), dtype=np.int64)
+    completed = permutation.copy()
+    completed[rows] = np.append(columns, -1)[found]
+    return completed
 
 
 def fitted_power(ratios: FloatArray, rows: IntArray, columns: IntArray) -> float:
