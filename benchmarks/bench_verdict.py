@@ -1,7 +1,7 @@
 """Can the verdict be trusted? Hundreds of pairs of tables that can, and that cannot, be linked.
 
-    python benchmarks/bench_verdict.py --cells cells --out benchmarks/results/verdict.json     # everything, hours
-    python benchmarks/bench_verdict.py --cells cells --cases unrelated --count 20              # some of it
+    python benchmarks/bench_verdict.py --out benchmarks/results/verdict.json                  # everything, hours
+    python benchmarks/bench_verdict.py --cases unrelated --count 20 --cells cells             # some of it
 
 * unrelated: tables of other entities of the same population, synthetic ones of many kinds and halves of real tables.
   None may be called linked, and the mean stated probability must be at most twice the share right.
@@ -235,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--count", type=int, help="pairs of each case instead of all")
-    parser.add_argument("--cells", type=Path, required=True, help="folder of finished pairs")
+    parser.add_argument("--cells", type=Path, default=Path("cells"), help="folder of finished pairs")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
