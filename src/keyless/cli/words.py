@@ -143,8 +143,8 @@ def verdicts(links: Links) -> dict[str, Any]:
                 "rows": list(found.coupling.shape),
                 "matched": int((found.permutation >= 0).sum()),
                 "told_apart": told_apart(links, name),
-                "expected_right": found.expected_right.count,
-                "expected_right_interval": [found.expected_right.low, found.expected_right.high],
+                "expected_right": (right := found.expected_right).count,
+                "expected_right_interval": [right.low, right.high],
             }
             for name, found in links.found.items()
         },

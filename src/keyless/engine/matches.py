@@ -69,9 +69,10 @@ def matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Poste
     whole = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
     rows = np.flatnonzero(whole >= 0)
     columns = whole[rows]
-    listed = _possible(ratios)
-    found = None if every_row else posterior(listed)
-    if found is not None:
+    found: Posterior | None = None
+    if not every_row:
+        listed = _possible(ratios)
+        found = posterior(listed)
         seem_alone = (found.alone(0)[rows] > _EVEN) | (found.alone(1)[columns] > _EVEN)
         wanted = (ratios.argmax(axis=1)[rows] == columns) | (ratios.argmax(axis=0)[columns] == rows)
         if every_row is None and holds_the_same_rows(found):
@@ -87,8 +88,9 @@ def matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Poste
     if found is None:
         # However bad a match is, its row needs it.
         return whole, posterior(_possible(power * ratios, whole), every_row=True), True
-    listed = _possible(power * ratios)
-    found = found if power == 1.0 else _with_common(listed, found.common)
+    if power < 1.0:
+        listed = _possible(power * ratios)
+        found = _with_common(listed, found.common)
     return _stated(listed, found), found, False
 
 

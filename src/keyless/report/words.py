@@ -209,8 +209,8 @@ def tiles(links: Links, counts: Counts) -> list[Tile]:
         made.append(Tile(f"{counts.alone:,}", "rows without a partner, at 90% or surer", "matches"))
     if links.evidence.believed and counts.matched:
         right = counts.right
-        label = f"matches expected right; {right.low:,.0f} to {right.high:,.0f} in 19 of 20 cases"
-        made.append(Tile(f"{right.count:,.0f} of {counts.matched:,}", label, "certainty"))
+        meaning = f"matches expected right; {right.low:,.0f} to {right.high:,.0f} in 19 of 20 cases"
+        made.append(Tile(f"{right.count:,.0f} of {counts.matched:,}", meaning, "certainty"))
     if counts.gaps:
         made.append(Tile(f"{counts.gaps:,}", "missing entries, filled in", "filled"))
     return made
