@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import subprocess
 import sys
 import types
 import warnings
@@ -231,3 +232,24 @@ def test_a_plot_is_a_picture_when_it_is_the_last_expression(data):
     links = quick(data.tables, random_state=0)
     for plot in (links.plot_evidence, links.plot_certainty, links.plot_coverage, links.plot_correlations):
         assert plot()._repr_png_().startswith(b"\x89PNG")
+
+
+# --- warnings --------------------------------------------------------------------------------------------------------
+
+
+def test_products_of_matrices_do_not_warn_and_all_else_does():
+    """The filter is set at import, so a new process shows what users see."""
+    code = """
+import warnings
+import keyless
+for where in ("keyless.maps.canonical", "elsewhere"):
+    for what in ("matmul", "divide"):
+        warnings.warn_explicit(f"invalid value encountered in {what}", RuntimeWarning, where, 1, module=where)
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+    lines = [line for line in shown.splitlines() if "RuntimeWarning" in line]
+    assert [line.split(":")[0] + " " + line.split()[-1] for line in lines] == [
+        "keyless.maps.canonical divide",
+        "elsewhere matmul",
+        "elsewhere divide",
+    ]

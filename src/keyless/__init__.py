@@ -6,9 +6,14 @@ Importing this package imports nothing heavy: each name is loaded when it is fir
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import Any
 
 __version__ = "0.1.0"
+
+# On some processors the library behind numpy's products of matrices leaves the marks of a division by zero, an overflow
+# or an invalid value although every number that goes in and comes out is finite. numpy then warns for nothing.
+warnings.filterwarnings("ignore", r".* encountered in matmul", RuntimeWarning, r"keyless\.")
 
 _NAMES = {
     "Evidence": "evidence",

@@ -164,8 +164,7 @@ class CanonicalModel:
         x, y = self.left(left), self.right(right)
         weight = (rho / (1 - rho**2)).astype(x.dtype)
         square = (0.5 * rho * rho / (1 - rho**2)).astype(x.dtype)
-        # Sums, not products of matrices: those were seen to warn of invalid values in threads, with finite numbers.
-        of_row, of_column = x.dtype.type(self.information) - (x**2 * square).sum(axis=1), -(y**2 * square).sum(axis=1)
+        of_row, of_column = x.dtype.type(self.information) - x**2 @ square, -(y**2 @ square)
         ones = np.ones(1, dtype=x.dtype)
         return (
             np.column_stack([x * weight, of_row, np.broadcast_to(ones, of_row.shape)]),
