@@ -18,12 +18,18 @@ from typing import Any, TypeAlias
 import array_api_compat
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from keyless.errors import InputError
 from keyless.progress import check_time
 
 __all__ = [
     "Array",
+    "BoolArray",
+    "FloatArray",
+    "IntArray",
+    "NumpyArray",
+    "SingleArray",
     "array_like",
     "as_cost",
     "as_float",
@@ -51,6 +57,13 @@ __all__ = [
 
 Array: TypeAlias = Any
 """An array of any library that follows the array API standard."""
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+NumpyArray: TypeAlias = NDArray[Any]
+SingleArray: TypeAlias = NDArray[np.float32]
+"""Numbers of many rows, in single precision."""
 
 _NUMPY = array_api_compat.array_namespace(np.empty(0))
 
@@ -115,7 +128,7 @@ def on_cpu(array: Array) -> bool:
     return "cpu" in str(array_api_compat.device(array)).lower()
 
 
-def to_numpy(array: Array) -> np.ndarray[Any, np.dtype[Any]]:
+def to_numpy(array: Array) -> NumpyArray:
     """Return `array` as a numpy array, copied to main memory if it lives elsewhere."""
     if array_api_compat.is_torch_array(array):
         array = array.detach().cpu()
@@ -210,7 +223,7 @@ def as_float(values: Any, *, name: str) -> Array:
     raise InputError(f"{name}: must hold real numbers; found dtype {values.dtype}. Convert it to floats first.")
 
 
-def _numbers(objects: np.ndarray[Any, np.dtype[Any]], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _numbers(objects: NumpyArray, name: str) -> FloatArray:
     """Return an array of Python objects as floats; text is no number, even where it reads like one."""
     try:
         if any(isinstance(entry, (str, bytes)) for entry in objects.flat):
@@ -269,7 +282,7 @@ def as_cost(values: Any, *, name: str) -> Array:
     return cost
 
 
-def as_permutation(values: Any, *, name: str, columns: int | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
+def as_permutation(values: Any, *, name: str, columns: int | None = None) -> IntArray:
     """Return `values` as a 1-D numpy array of column numbers, −1 for none, or say what is wrong with it.
 
     Args:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.engine.pair import PairLink
 from keyless.engine.repeats import RepeatedSide
 from keyless.engine.symmetry import mirrored_share
@@ -33,9 +34,6 @@ __all__ = [
     "overall",
 ]
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Verdict = Literal["linked", "uncertain", "unlinkable"]
 Doubt = Literal["none", "rows", "repeats", "map"]
 

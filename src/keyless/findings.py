@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from keyless.arrays import FloatArray, IntArray
 from keyless.engine.repeats import Rivals, repeated_side
 from keyless.errors import Status
 from keyless.evidence import Evidence
@@ -18,9 +19,6 @@ from keyless.pairs.limits import Limits
 from keyless.pairs.stated import Stated, stated, with_known_pairs
 
 __all__ = ["Found", "Route", "canonical_correlations"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)

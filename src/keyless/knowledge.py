@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import logsumexp
 
+from keyless.arrays import FloatArray, IntArray
 from keyless.errors import InputError
 from keyless.model.scales import choose_scale
 from keyless.pairs.constraints import Constraints
@@ -27,8 +28,6 @@ __all__ = [
     "start_couplings",
 ]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _MOST_COMPARED = 5000
 """Ids that an unknown one is compared with letter by letter, which takes about 20 microseconds each."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import FloatArray
 from keyless.engine import tells_by_groups
 from keyless.engine.columns import FEW_ROWS, MOST_COLUMNS
 from keyless.errors import Status
@@ -25,7 +26,6 @@ from keyless.tables.memory import has_many_rows
 
 __all__ = ["Linking"]
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
 
 _SHARP = 0.95
 """Share of matches that are the first choice of models that have not seen them, from which landmarks are enough."""

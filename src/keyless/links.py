@@ -22,6 +22,7 @@ from scipy import sparse
 from keyless import restored
 from keyless.answers import Answers
 from keyless.answers.answering import earlier_couplings, options_with
+from keyless.arrays import FloatArray, IntArray
 from keyless.errors import InputError, Status, printable
 from keyless.evidence import Evidence, overall
 from keyless.model.joint_model import JointModel
@@ -35,9 +36,6 @@ from keyless.tables.memory import available_memory, is_large
 from keyless.tables.saving import pack_table, unpack_table
 
 __all__ = ["Links", "TableLink", "load"]
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from keyless.arrays import FloatArray
 from keyless.errors import InputError
 
 __all__ = [
@@ -37,7 +38,6 @@ __all__ = [
     "starts",
 ]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 INK, MUTED, GRID = "#24292f", "#6b7480", "#dfe3e8"

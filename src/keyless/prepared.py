@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from keyless.arrays import BoolArray, FloatArray
 from keyless.engine import Side
 from keyless.engine.joined import Joined, side_by_side
 from keyless.engine.side import MAX_RANK
@@ -22,8 +23,6 @@ from keyless.search_options import ScaleName
 from keyless.tables import Table, with_missingness
 
 __all__ = ["Prepared", "rows_of"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
 
 
 class Prepared:
@@ -78,7 +77,7 @@ class Prepared:
         ]
 
     @property
-    def scores(self) -> list[tuple[FloatArray, FloatArray]]:
+    def scores(self) -> list[tuple[FloatArray, BoolArray]]:
         """Standard scores and masks."""
         return [(scores, t.block.mask) for (scores, _), t in zip(self.scored, self.tables, strict=True)]
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 import keyless
-from keyless.arrays import find_device
+from keyless.arrays import BoolArray, FloatArray, IntArray, find_device
 from keyless.engine import (
     PairLink,
     best_rivals,
@@ -39,8 +39,6 @@ from keyless.tables import Table
 
 __all__ = ["Searches", "model_without_factors"]
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 JoinedLink = tuple[PairLink, Joined, Joined, FloatArray]
 """A link, the tables on its left and on its right, and which of their entities were joined, as a coupling."""
 
@@ -410,7 +408,7 @@ class Searches(Prepared):
             return self.fitted_model(values, mask, rows, rank=rank)
         return model_without_factors(values.shape[1])
 
-    def fitted_model(self, values: FloatArray, mask: FloatArray, rows: Sequence[IntArray], *, rank: int) -> FactorModel:
+    def fitted_model(self, values: FloatArray, mask: BoolArray, rows: Sequence[IntArray], *, rank: int) -> FactorModel:
         """Fit the joint model.
 
         Of many rows it is fitted to their mean products, which takes no longer for more of them; with gaps a few steps

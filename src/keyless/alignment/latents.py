@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.likelihood.pairs import approximate_log_ratio, couple, forbid
 from keyless.model.factor_model import Information, posterior
 from keyless.progress import check_time
@@ -39,9 +40,6 @@ __all__ = [
     "whitening",
 ]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 SignatureKind = Literal["product", "distance", "cosine"]
 
 _TINY = 1e-12

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from keyless.arrays import BoolArray
 from keyless.errors import InputError
 
 __all__ = ["as_candidates", "keep_pairs", "row_components"]
@@ -44,7 +45,7 @@ def as_candidates(values: Any, *, name: str) -> sparse.csr_array:
     return candidates
 
 
-def keep_pairs(candidates: sparse.csr_array, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> sparse.csr_array:
+def keep_pairs(candidates: sparse.csr_array, keep: BoolArray) -> sparse.csr_array:
     """Return the candidates that are to be kept: one truth value for each stored pair."""
     before = np.zeros(keep.size + 1, dtype=candidates.indptr.dtype)
     np.cumsum(keep, out=before[1:])

@@ -11,6 +11,9 @@ from scipy.sparse import csgraph
 
 from keyless.arrays import (
     Array,
+    BoolArray,
+    FloatArray,
+    IntArray,
     array_like,
     as_cost,
     as_float,
@@ -29,8 +32,6 @@ from keyless.progress import in_time
 
 __all__ = ["assign", "from_coupling", "inverse"]
 
-_IntArray = np.ndarray[Any, np.dtype[np.int64]]
-_FloatArray = np.ndarray[Any, np.dtype[Any]]
 
 # A connected component with at most this many cells is solved as a dense problem, which is faster for its size.
 _DENSE_CELLS = 1_000_000
@@ -68,7 +69,7 @@ def assign(cost: Any, *, potentials: tuple[Array, Array] | None = None, unmatche
             raise InputError("potentials: must be left out when the cost is sparse; they only help where it is dense.")
         return _assign_sparse(as_candidates(cost, name="cost").astype(np.float64), unmatched_cost)
     cost = as_cost(cost, name="cost")
-    table: _FloatArray = to_numpy(cost).astype(np.float64)
+    table: FloatArray = to_numpy(cost).astype(np.float64)
     reduced = table if potentials is None else _reduced(table, potentials)
     permutation = _match_most(table, reduced) if unmatched_cost is None else _assign_dense(table, unmatched_cost)
     return array_like(permutation, cost, dtype=namespace(cost).int64)
@@ -102,7 +103,7 @@ def inverse(permutation: Any, *, size: int | None = None) -> Array:
     size = None if size is None else check_count(size, name="size")
     forward = as_permutation(permutation, name="permutation", columns=size)
     matched = np.flatnonzero(forward >= 0)
-    backward: _IntArray = np.full(forward.size if size is None else size, -1, dtype=np.int64)
+    backward: IntArray = np.full(forward.size if size is None else size, -1, dtype=np.int64)
     backward[forward[matched]] = matched
     for row in matched[backward[forward[matched]] != matched][:1]:
         raise InputError(
@@ -114,7 +115,7 @@ def inverse(permutation: Any, *, size: int | None = None) -> Array:
     return array_like(backward, permutation, dtype=namespace(permutation).int64)
 
 
-def _reduced(table: _FloatArray, potentials: tuple[Any, Any]) -> _FloatArray:
+def _reduced(table: FloatArray, potentials: tuple[Any, Any]) -> FloatArray:
     """Subtract the potentials where that shifts every complete matching by the same amount."""
     try:
         rows, columns = (to_numpy(as_float(potential, name="potentials")) for potential in potentials)
@@ -137,7 +138,7 @@ def _reduced(table: _FloatArray, potentials: tuple[Any, Any]) -> _FloatArray:
     return table
 
 
-def _assign_dense(table: _FloatArray, unmatched_cost: float | None) -> _IntArray:
+def _assign_dense(table: FloatArray, unmatched_cost: float | None) -> IntArray:
     if unmatched_cost is None:
         return _match_most(table, table)
     # What a pair saves against staying apart; one that saves nothing may as well not be made.
@@ -145,14 +146,14 @@ def _assign_dense(table: _FloatArray, unmatched_cost: float | None) -> _IntArray
     return _kept(_cheapest(savings), savings < 0)
 
 
-def _cheapest(costs: _FloatArray) -> tuple[_IntArray, _IntArray]:
+def _cheapest(costs: FloatArray) -> tuple[IntArray, IntArray]:
     """Return the rows and columns of the cheapest complete matching."""
     if costs.size <= _QUICK_CELLS:
         return linear_sum_assignment(costs)
     return in_time(lambda: linear_sum_assignment(costs))
 
 
-def _match_most(table: _FloatArray, reduced: _FloatArray) -> _IntArray:
+def _match_most(table: FloatArray, reduced: FloatArray) -> IntArray:
     """Make as many pairs as possible at the least cost; `reduced` may stand for `table` where all can be made."""
     allowed = np.isfinite(table)
     try:
@@ -166,17 +167,17 @@ def _match_most(table: _FloatArray, reduced: _FloatArray) -> _IntArray:
         return _kept(_cheapest(np.where(allowed, table - low, dear)), allowed)
 
 
-def _kept(pairs: tuple[_IntArray, _IntArray], keep: np.ndarray[Any, np.dtype[np.bool_]]) -> _IntArray:
+def _kept(pairs: tuple[IntArray, IntArray], keep: BoolArray) -> IntArray:
     rows, columns = pairs
     kept = keep[rows, columns]
-    permutation: _IntArray = np.full(keep.shape[0], -1, dtype=np.int64)
+    permutation: IntArray = np.full(keep.shape[0], -1, dtype=np.int64)
     permutation[rows[kept]] = columns[kept]
     return permutation
 
 
-def _assign_sparse(candidates: Any, unmatched_cost: float | None) -> _IntArray:
+def _assign_sparse(candidates: Any, unmatched_cost: float | None) -> IntArray:
     """Solve each connected component of the candidate graph on its own."""
-    permutation: _IntArray = np.full(candidates.shape[0], -1, dtype=np.int64)
+    permutation: IntArray = np.full(candidates.shape[0], -1, dtype=np.int64)
     if unmatched_cost is not None:
         candidates = keep_pairs(candidates, candidates.data < unmatched_cost)
     coordinates = candidates.tocoo()
@@ -200,8 +201,8 @@ def _assign_sparse(candidates: Any, unmatched_cost: float | None) -> _IntArray:
 
 
 def _assign_component(
-    rows: _IntArray, columns: _IntArray, costs: _FloatArray, shape: tuple[int, int], unmatched_cost: float | None
-) -> _IntArray:
+    rows: IntArray, columns: IntArray, costs: FloatArray, shape: tuple[int, int], unmatched_cost: float | None
+) -> IntArray:
     if shape[0] * shape[1] <= _DENSE_CELLS:
         table = np.full(shape, np.inf)
         table[rows, columns] = costs
@@ -221,6 +222,6 @@ def _assign_component(
         ),
         shape=(shape[0], shape[1] + shape[0]),
     )
-    matched: _IntArray = np.asarray(csgraph.min_weight_full_bipartite_matching(extended)[1], dtype=np.int64)
+    matched: IntArray = np.asarray(csgraph.min_weight_full_bipartite_matching(extended)[1], dtype=np.int64)
     matched[matched >= shape[1]] = -1
     return matched

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from keyless.arrays import check_positive
+from keyless.arrays import IntArray, check_positive
 from keyless.assignment.candidates import as_candidates, keep_pairs, row_components
 from keyless.assignment.market import Market
 from keyless.progress import Deadline
@@ -34,7 +33,7 @@ class Matching:
         largest: how many pairs the largest of them has; 0 without any.
     """
 
-    permutation: np.ndarray[Any, np.dtype[np.int64]]
+    permutation: IntArray
     gain: float
     bound: float
     components: int

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import FloatArray, IntArray
 from keyless.assignment.chains import Chains
 from keyless.progress import Deadline
 
 __all__ = ["Market"]
 
-_IntArray = np.ndarray[Any, np.dtype[np.int64]]
-_FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 # So many pairs are looked at in one go: enough to make the cost of a call small, few enough to stay in the cache.
 _BLOCK = 1 << 19
@@ -40,14 +39,14 @@ class Market:
         self._indptr: Any = candidates.indptr
         self._columns: Any = candidates.indices
         self._gains: Any = candidates.data
-        self._prices: _FloatArray = np.zeros(n_columns)
-        self._owners: _IntArray = np.full(n_columns, -1, dtype=np.int64)
+        self._prices: FloatArray = np.zeros(n_columns)
+        self._owners: IntArray = np.full(n_columns, -1, dtype=np.int64)
         # The place of a row's pair among the stored ones tells both its column and its gain.
-        self._pairs: _IntArray = np.full(n_rows, -1, dtype=np.int64)
+        self._pairs: IntArray = np.full(n_rows, -1, dtype=np.int64)
 
-    def permutation(self) -> _IntArray:
+    def permutation(self) -> IntArray:
         """Return for each row its column, or −1."""
-        permutation: _IntArray = np.full(self._pairs.size, -1, dtype=np.int64)
+        permutation: IntArray = np.full(self._pairs.size, -1, dtype=np.int64)
         matched = self._pairs >= 0
         permutation[matched] = self._columns[self._pairs[matched]]
         return permutation
@@ -61,7 +60,7 @@ class Market:
         best = self.offers(np.flatnonzero(np.diff(self._indptr)), reluctance=0.0)[1]
         return float(self._prices.sum() + np.maximum(best, 0.0).sum())
 
-    def offers(self, rows: _IntArray, *, reluctance: float = _RELUCTANCE) -> tuple[_IntArray, _FloatArray, _FloatArray]:
+    def offers(self, rows: IntArray, *, reluctance: float = _RELUCTANCE) -> tuple[IntArray, FloatArray, FloatArray]:
         """Find for each row, all of which have candidates, the pair that gains most after the price.
 
         Args:
@@ -71,7 +70,7 @@ class Market:
         Returns:
             Its place among the stored pairs, what it gains, and what the next best does, to be alone included.
         """
-        places: _IntArray = np.empty(rows.size, dtype=np.int64)
+        places: IntArray = np.empty(rows.size, dtype=np.int64)
         best, second = np.empty((2, rows.size))
         counts = (self._indptr[rows + 1] - self._indptr[rows]).astype(np.int64)
         ends = np.cumsum(counts)
@@ -95,7 +94,7 @@ class Market:
             second[block] = np.maximum(np.maximum.reduceat(values, starts), 0.0)
         return places, best, second
 
-    def auction(self, rows: _IntArray, deadline: Deadline, *, step: float = 0.0, bids: float = np.inf) -> _IntArray:
+    def auction(self, rows: IntArray, deadline: Deadline, *, step: float = 0.0, bids: float = np.inf) -> IntArray:
         """Let all rows bid at once for the column they like best, round by round; at least one round.
 
         The highest bidder gets the column at the price of the second highest, its owner bidding, too. A bid is the
@@ -114,7 +113,7 @@ class Market:
                 break
         return rows
 
-    def _bid(self, rows: _IntArray, step: float) -> _IntArray:
+    def _bid(self, rows: IntArray, step: float) -> IntArray:
         places, best, second = self.offers(rows)
         eager = best > 0
         rows, places, best, second = rows[eager], places[eager], best[eager], second[eager]
@@ -142,7 +141,7 @@ class Market:
         self._owners[columns[wins]] = rows[wins]
         return rows[~wins]
 
-    def place(self, rows: _IntArray, deadline: Deadline, *, steps: float = np.inf) -> _IntArray:
+    def place(self, rows: IntArray, deadline: Deadline, *, steps: float = np.inf) -> IntArray:
         """Place rows without a column one after the other, each by the chain of moves that loses least.
 
         Returns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -14,9 +14,9 @@ from keyless.cli.options import ReadingOptions
 from keyless.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
+    from keyless.arrays import NumpyArray
     from keyless.tables import Table
 
 __all__ = ["fill"]
@@ -90,7 +90,7 @@ def _check_ending(out: Path, out_format: OutFormat) -> None:
         runs.check_format("xlsx")
 
 
-def _filled(table: Table, *, rank: int | None, penalty: float | None, seed: int) -> np.ndarray[Any, np.dtype[Any]]:
+def _filled(table: Table, *, rank: int | None, penalty: float | None, seed: int) -> NumpyArray:
     """Fill the table's numbers, each column scaled by what is observed of it."""
     import numpy as np
 
@@ -103,12 +103,12 @@ def _filled(table: Table, *, rank: int | None, penalty: float | None, seed: int)
     if rank is not None and rank > most:
         raise InputError(f"--rank: must be at most {most}, the smaller side of the table; found {rank}.")
     filler = keyless.SoftImpute(rank=rank, penalty=penalty, random_state=seed)
-    filled: np.ndarray[Any, np.dtype[Any]] = filler.fit_transform(values)
+    filled: NumpyArray = filler.fit_transform(values)
     say(f"rank {filler.rank_}, penalty {filler.penalty_:.3g}.")
     return filled
 
 
-def _frame(table: Table, values: np.ndarray[Any, np.dtype[Any]]) -> pd.DataFrame:
+def _frame(table: Table, values: NumpyArray) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 

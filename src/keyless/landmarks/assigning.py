@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -15,7 +14,6 @@ from keyless.pairs.posterior import pair_places
 
 __all__ = ["match_in_parts"]
 
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 PAIRS = 2**18
 """Candidate pairs that one worker matches at a time, at least, and all of a component together."""

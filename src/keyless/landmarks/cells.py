@@ -8,14 +8,13 @@ than what it has found.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from keyless.arrays import FloatArray, IntArray, SingleArray
+
 __all__ = ["CELL", "Cells"]
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 CELL = 2**20
 """Points of a cell at the most, about: the search inside a cell then takes as long however many rows there are."""
@@ -34,7 +33,7 @@ class Cells:
     cuts: FloatArray
 
     @classmethod
-    def of(cls, points: FloatArray, count: int) -> Cells:
+    def of(cls, points: SingleArray, count: int) -> Cells:
         """Return at least `count` cells, a power of two.
 
         Args:
@@ -56,7 +55,7 @@ class Cells:
     def __len__(self) -> int:
         return len(self.axes) + 1
 
-    def home(self, points: FloatArray) -> IntArray:
+    def home(self, points: SingleArray) -> IntArray:
         """Return the cell that each point is in."""
         node = np.zeros(len(points), dtype=np.int64)
         rows = np.arange(len(points))
@@ -64,13 +63,13 @@ class Cells:
             node = 2 * node + 1 + (points[rows, self.axes[node]] > self.cuts[node])
         return node - len(self.axes)
 
-    def distances(self, queries: FloatArray) -> FloatArray:
+    def distances(self, queries: SingleArray) -> SingleArray:
         """Return the squared distance of each query from each cell, 0 from that it is in."""
         found = np.empty((len(queries), len(self)), dtype=np.float32)
         self._descend(0, np.zeros(queries.shape, dtype=np.float32), queries, found)
         return found
 
-    def _descend(self, node: int, outside: FloatArray, queries: FloatArray, found: FloatArray) -> None:
+    def _descend(self, node: int, outside: SingleArray, queries: SingleArray, found: SingleArray) -> None:
         """Fill in the distances from the cells below a node, of whose box the queries are so far outside."""
         inner = len(self.axes)
         if node >= inner:

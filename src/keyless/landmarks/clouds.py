@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from keyless.alignment.latents import Latents, whitening
-from keyless.arrays import array_like, batches, to_numpy
+from keyless.arrays import BoolArray, FloatArray, IntArray, SingleArray, array_like, batches, to_numpy
 from keyless.cluster import LOCAL, Workers
 from keyless.landmarks.scores import LargeTable
 from keyless.landmarks.shards import BATCH, Sharded, edges_of, in_batches
@@ -22,10 +22,6 @@ __all__ = ["Cloud", "Side"]
 
 _OUTER = 8_192
 """Rows far out that are found at once: landmarks and those next to them, three times."""
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,12 +218,13 @@ class Cloud:
         along = self.rows.turned(turn)
         # One number, however many shards there are: what is drawn later does not depend on them.
         shards = along.start(partial(_dealt, seed=int(rng.integers(2**63))))
-        return Cloud(Sharded(tuple(shards), along.edges, np.linalg.pinv(turn), along.workers), self.precision)
+        back = np.asarray(np.linalg.pinv(turn), dtype=np.float64)
+        return Cloud(Sharded(tuple(shards), along.edges, back, along.workers), self.precision)
 
 
 def _outermost(
     shard: FloatArray, turn: FloatArray, first: int, among: BoolArray | None, *, count: int
-) -> tuple[IntArray, FloatArray]:
+) -> tuple[IntArray, SingleArray]:
     """Return the rows of a shard that are farthest out, by number, and how far."""
     distance, turn = np.empty(len(shard), dtype=np.float32), turn.astype(np.float32)
     for part in batches(len(shard), BATCH):

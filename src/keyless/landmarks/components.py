@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import combinations, islice, permutations, zip_longest
-from typing import Any
 
 import numpy as np
 from scipy.linalg import null_space
@@ -23,6 +22,7 @@ from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
 
 from keyless.alignment.latents import paired_rotation
+from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.mapping import VERIFIED, LandmarkMap, first_landmarks, mutual_pairs
 from keyless.landmarks.scores import sampled
@@ -30,9 +30,6 @@ from keyless.landmarks.shards import Sharded, in_batches
 
 __all__ = ["Components", "find_components", "independent_directions", "match_by_pairs", "match_components"]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 Pair = tuple[int, int, int]
 """A component of the left cloud, one of the right, and the sign between them."""

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from keyless.arrays import BoolArray, IntArray
 from keyless.cluster import LOCAL, OnDisk, current_workers, local_workers
 from keyless.engine import Side as TableSide
 from keyless.engine import find_pair
@@ -40,9 +41,6 @@ from keyless.saved.checkpoints import Checkpoints
 
 __all__ = ["LargeLink", "LargeSearch"]
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Stage = TypeVar("Stage")
 
 _MODEL_ROWS = 20_000

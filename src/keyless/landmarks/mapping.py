@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from keyless.alignment.latents import Latents, anneal, kicked, paired_rotation, settle, signature_starts
+from keyless.arrays import FloatArray, IntArray
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.metric import Metric
 from keyless.progress import check_time
 
 __all__ = ["VERIFIED", "LandmarkMap", "LandmarkSet", "confirmed", "find_map", "first_landmarks", "mutual_pairs"]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _LANDMARKS = 500
 """Rows of each table that are annealed."""

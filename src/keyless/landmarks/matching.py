@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from keyless.arrays import batches
+from keyless.arrays import BoolArray, FloatArray, IntArray, SingleArray, batches
 from keyless.cluster import LOCAL, Workers
 from keyless.landmarks.assigning import match_in_parts
 from keyless.landmarks.clouds import Cloud, Side
@@ -19,9 +18,6 @@ from keyless.pairs.posterior import best_other, largest, pair_places, prior_log_
 
 __all__ = ["Candidates", "Matched", "find_candidates", "limited", "match_candidates", "sure_pairs"]
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Permits = Callable[[IntArray, IntArray], BoolArray]
 
 _NEGLIGIBLE = -20.0
@@ -51,7 +47,7 @@ class Candidates:
     """
 
     ratios: sparse.csr_array
-    runner_up: FloatArray
+    runner_up: SingleArray
     evaluations: int = 0
     recall: float = 1.0
 

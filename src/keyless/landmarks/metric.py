@@ -10,16 +10,13 @@ with a linear map of the left latents to queries, and one of the right latents t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from keyless.arrays import batches
+from keyless.arrays import FloatArray, SingleArray, batches
 from keyless.landmarks.shards import BATCH
 
 __all__ = ["Metric"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,11 +57,11 @@ class Metric:
         logdets = [float(np.linalg.slogdet(matrix)[1]) for matrix in (own, other, identity + left + right)]
         return cls(to_queries, other @ (vectors * root), form, 0.5 * (logdets[0] + logdets[1] - logdets[2]))
 
-    def queries(self, means: FloatArray) -> FloatArray:
+    def queries(self, means: FloatArray) -> SingleArray:
         """Return where the left rows look."""
         return _mapped(means, self.to_queries)
 
-    def points(self, means: FloatArray) -> FloatArray:
+    def points(self, means: FloatArray) -> SingleArray:
         """Return where the right rows are."""
         return _mapped(means, self.to_points)
 
@@ -77,7 +74,7 @@ class Metric:
         return found
 
 
-def _mapped(means: FloatArray, turn: FloatArray) -> FloatArray:
+def _mapped(means: FloatArray, turn: FloatArray) -> SingleArray:
     found = np.empty((len(means), turn.shape[1]), dtype=np.float32)
     for part in batches(len(means), BATCH):
         found[part] = means[part].astype(np.float64) @ turn

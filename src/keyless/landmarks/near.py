@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import batches
+from keyless.arrays import FloatArray, IntArray, SingleArray, batches
 from keyless.landmarks.cells import CELL, Cells
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.metric import Metric
@@ -24,8 +24,6 @@ from keyless.pairs.neighbours import nearest
 
 __all__ = ["HOPELESS", "Near", "find_near"]
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 Part = tuple[IntArray | None, IntArray | None]
 
 _CANDIDATES = 5
@@ -73,8 +71,8 @@ class Near:
     columns: IntArray
     values: FloatArray
     asked: IntArray
-    best: FloatArray
-    runner_up: FloatArray
+    best: SingleArray
+    runner_up: SingleArray
     evaluations: int
     recall: float
 
@@ -103,7 +101,7 @@ class _Piece:
     """Rows of one shard, or from one cell: their numbers, where they are, and of those that ask what else counts."""
 
     numbers: IntArray
-    vectors: FloatArray
+    vectors: SingleArray
     offsets: FloatArray
     best: FloatArray
 
@@ -185,7 +183,7 @@ def _turns(counts: IntArray, most: int) -> list[IntArray]:
 
 def _cells(points: Sharded, chosen: IntArray | None, metric: Metric, count: int, seed: int) -> Cells:
     if count <= 1:
-        return Cells.of(np.empty((0, 1)), 1)
+        return Cells.of(np.empty((0, 1), dtype=np.float32), 1)
     total = len(points) if chosen is None else len(chosen)
     rows = sampled(total, _SAMPLE, np.random.default_rng([seed, 59]))
     return Cells.of(metric.points(points.take(rows if chosen is None else chosen[rows])), count)
@@ -334,7 +332,7 @@ def _going_to(found: _Found, cell: int) -> _Piece:
     return found.restless[found.going[cell]]
 
 
-def _best_of(near: Near) -> tuple[IntArray, FloatArray]:
+def _best_of(near: Near) -> tuple[IntArray, SingleArray]:
     return near.asked, near.best
 
 
@@ -435,7 +433,7 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
     )
 
 
-def _ratios(points: FloatArray, queries: FloatArray, offsets: FloatArray, chosen: IntArray) -> FloatArray:
+def _ratios(points: SingleArray, queries: SingleArray, offsets: FloatArray, chosen: IntArray) -> SingleArray:
     """Return the log-likelihood ratios of queries and the points chosen for them, −∞ where there is none."""
     ratios = np.empty(chosen.shape, dtype=np.float32)
     for part in batches(len(queries), 8_192):

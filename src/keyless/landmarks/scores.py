@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import Array, array_like, batches, namespace, on_device
+from keyless.arrays import Array, BoolArray, FloatArray, IntArray, array_like, batches, namespace, on_device
 from keyless.cluster import OnDisk
 from keyless.landmarks.shards import BATCH
 from keyless.model.factor_model import FactorModel, fit, fit_table
@@ -18,9 +18,6 @@ from keyless.model.scales import Scale, ScaleName, choose_scale
 
 __all__ = ["LargeTable", "fit_rows", "sampled"]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _FEW_ROWS = 2_000
 """The rank of rows with gaps is found with this many; all of them settle the rest."""

@@ -13,13 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import batches
+from keyless.arrays import FloatArray, IntArray, batches
 from keyless.cluster import LOCAL, Workers
 
 __all__ = ["BATCH", "SHARD", "Sharded", "edges_of", "in_batches", "split"]
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 SHARD = 2**20
 """Rows of a shard at the most: the answer depends on it a little, and never on the number of workers."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import batches
+from keyless.arrays import IntArray, SingleArray, batches
 from keyless.landmarks.scores import LargeTable, sampled
 from keyless.landmarks.shards import BATCH
 from keyless.model.scales import Scale
@@ -15,8 +15,6 @@ from keyless.pairs.neighbours import nearest
 
 __all__ = ["similar_rows"]
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _SIMILAR = 5_000
 """Rows whose nearest by columns that both tables have give a first map."""
@@ -58,7 +56,7 @@ def similar_rows(
 
 def _seen_values(
     table: LargeTable, rows: IntArray, columns: Sequence[int], scales: Sequence[Scale]
-) -> tuple[IntArray, FloatArray]:
+) -> tuple[IntArray, SingleArray]:
     """Return those of some rows of which all of some columns are seen, and their values on given scales."""
     values, seen = np.empty((len(rows), len(columns)), dtype=np.float32), np.empty(len(rows), dtype=bool)
     for part in batches(len(rows), BATCH):

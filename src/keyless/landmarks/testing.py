@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from keyless.arrays import FloatArray, IntArray
 from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.components import independent_directions, match_components
 from keyless.landmarks.mapping import find_map
@@ -18,8 +18,6 @@ from keyless.pairs.posterior import largest, pair_places
 
 __all__ = ["Tested", "chance_score", "tested"]
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _SAMPLE = 2_000
 _STARTS = 4

@@ -13,12 +13,11 @@ which weighs sparse and full rows rightly.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
+from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.model.factor_model import Information
 from keyless.pairs.posterior import pair_places, prior_log_odds, propagated
 from keyless.progress import check_time
@@ -38,9 +37,6 @@ __all__ = [
     "pair_log_ratio",
 ]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 FORBIDDEN = -1e6
 """The log-ratio of a pair that must not be: worse than any real one, yet finite, so that sums stay finite."""

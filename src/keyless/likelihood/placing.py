@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 
-from keyless.arrays import batches
+from keyless.arrays import FloatArray, IntArray, batches
 from keyless.likelihood.pairs import approximate_log_ratio, exact_log_ratio, pair_log_ratio
 from keyless.model.joint_model import JointModel
 from keyless.problem import Block
 
 __all__ = ["likeliest"]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _EXACT, _EXACT_PAIRS, _PAIRS_AT_A_TIME = 20, 40_000, 2**22
 """New rows are compared exactly with so many reference rows each, the best ones, and with all where pairs are few."""

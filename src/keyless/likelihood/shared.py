@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from keyless.arrays import BoolArray, FloatArray
 from keyless.errors import InputError
 
 __all__ = ["shared_log_ratio"]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 
 def shared_log_ratio(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.progress import check_time, in_time
 
 __all__ = [
@@ -38,9 +39,6 @@ __all__ = [
     "update_columns",
 ]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _TINY = 1e-12
 _MINIMUM_NOISE = 1e-5

@@ -9,18 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from keyless.arrays import as_matrix, check_count
+from keyless.arrays import FloatArray, IntArray, SingleArray, as_matrix, check_count
 from keyless.errors import InputError
 from keyless.progress import in_time
 
 __all__ = ["Factors", "principal_factors", "standardise", "whitened"]
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +39,7 @@ class Factors:
         return int(self.scores.shape[1])
 
     @cached_property
-    def compact(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def compact(self) -> SingleArray:
         """The scores in single precision, as the search uses them."""
         return np.ascontiguousarray(self.scores, dtype=np.float32)
 

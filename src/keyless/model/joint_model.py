@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from keyless.arrays import batches
+from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray, batches
 from keyless.model.factor_model import FactorModel, Information, information, posterior
 from keyless.model.scales import Scale
 from keyless.problem import Block
 
 __all__ = ["JointModel"]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _CELLS_AT_A_TIME = 2**20
 """Rows are looked at so many at a time that their rank × rank matrices, or their entries, are about so many numbers."""
@@ -159,9 +155,7 @@ class JointModel:
         size = max(self.factors.rank**2, len(self.factors.loadings), 1)
         return batches(count, max(_CELLS_AT_A_TIME // size, 64))
 
-    def _one(
-        self, number: int, blocks: Sequence[Block], rows: Sequence[IntArray], *, errors: bool
-    ) -> np.ndarray[Any, np.dtype[Any]]:
+    def _one(self, number: int, blocks: Sequence[Block], rows: Sequence[IntArray], *, errors: bool) -> NumpyArray:
         # Zeros that nobody writes to take no memory.
         whole = np.zeros((len(rows[number]), blocks[number].shape[1]), dtype=blocks[number].values.dtype)
         for _, places, values, deviations, missing in self._gaps(blocks, rows, [number]):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from keyless.arrays import BoolArray, FloatArray
 from keyless.model.factor_model import (
     ColumnStatistics,
     FactorModel,
@@ -23,8 +24,6 @@ from keyless.model.factor_model import (
 
 __all__ = ["Moments", "fit_moments"]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _SPARE = 5
 """Factors to begin with beyond those that stand out: weak ones may not."""

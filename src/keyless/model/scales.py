@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from keyless.arrays import safe_unit
+from keyless.arrays import BoolArray, FloatArray, safe_unit
 from keyless.errors import InputError
 from keyless.search_options import ScaleName
 
@@ -24,7 +24,6 @@ __all__ = ["SCALE_KINDS", "Scale", "ScaleName", "choose_scale", "scale_table"]
 SCALE_KINDS = ("identity", "log", "sqrt", "rank", "empty")
 """What a scale can be, once it is chosen; empty: of a column of which nothing is known."""
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 _MARGIN = 0.005
 """A bent scale must look this much more normal (in correlation with normal quantiles) to be chosen."""
@@ -167,7 +166,7 @@ def _chosen(observed: FloatArray, kind: ScaleName) -> Scale:
 
 
 def scale_table(
-    values: FloatArray, mask: np.ndarray[Any, np.dtype[np.bool_]], *, kind: ScaleName | Sequence[ScaleName] = "auto"
+    values: FloatArray, mask: BoolArray, *, kind: ScaleName | Sequence[ScaleName] = "auto"
 ) -> tuple[FloatArray, tuple[Scale, ...]]:
     """Return a table with every column on its scale (0 where missing), and the scales.
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from keyless.arrays import FloatArray
 from keyless.model.factor_model import posterior
 from keyless.model.joint_model import JointModel
 from keyless.problem import Block
 
 __all__ = ["shared_positions"]
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def shared_positions(

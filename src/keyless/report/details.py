@@ -15,6 +15,7 @@ from keyless.answers.candidates import ranked
 from keyless.answers.distributions import distribution, link_of_rows
 from keyless.answers.explaining import Pieces, Records, pieces, records
 from keyless.answers.showing import shown, shown_guess
+from keyless.arrays import IntArray
 from keyless.errors import InputError
 from keyless.links import Links
 from keyless.report.markup import one_line, packed, steps
@@ -22,7 +23,6 @@ from keyless.tables import Table
 
 __all__ = ["MOST_PAIRS", "Details", "TableRecords", "details", "pair_records"]
 
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 MOST_PAIRS = 200
 """Rows of the match table that have details: about a hundred kilobytes of the page."""

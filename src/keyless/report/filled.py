@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import safe_unit
+from keyless.arrays import FloatArray, IntArray, safe_unit
 from keyless.links import Links
 from keyless.problem import Block
 
 __all__ = ["FilledColumn", "FilledEntry", "Sample", "fill_sample", "filled_columns", "filled_entries"]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 MOST_ROWS = 2000
 """Rows that are filled to say how well filling goes; more would not change it."""
@@ -68,8 +67,8 @@ class Sample:
         filled: per table, values and standard errors.
     """
 
-    rows: np.ndarray[Any, np.dtype[np.int64]]
-    places: list[np.ndarray[Any, np.dtype[np.int64]]]
+    rows: IntArray
+    places: list[IntArray]
     filled: list[tuple[FloatArray, FloatArray]]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keyless.arrays import FloatArray, IntArray
 from keyless.links import Links
 from keyless.pairs.posterior import pair_places
 from keyless.report.details import Details, details
@@ -15,8 +16,6 @@ from keyless.report.markup import label, one_line, packed, shown_probability, st
 
 __all__ = ["Line", "MatchTable", "match_columns", "match_table", "second_best"]
 
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 PAGE = 25
 """Matches shown at a time."""

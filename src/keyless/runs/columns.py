@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from keyless.answers.joining import joined_plan
-from keyless.arrays import batches
+from keyless.arrays import IntArray, batches
 from keyless.errors import InputError
 from keyless.links import Links
 from keyless.runs.cells import file_names
@@ -31,7 +31,6 @@ from keyless.tables.memory import is_large
 
 __all__ = ["is_for_parquet", "parquet_column", "write_columns"]
 
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _ROWS = 2**18
 """Rows of a group in the files that are written."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from keyless.arrays import BoolArray
 from keyless.errors import InputError
 from keyless.tables.columns import Column
 from keyless.tables.numbers import NumberStyle
@@ -13,7 +12,6 @@ from keyless.tables.reading_options import option, shown
 
 __all__ = ["ask_mark", "mixed_marks", "not_a_number"]
 
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _MARKS = {".": "point", ",": "comma"}
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from keyless.arrays import batches
+from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray, batches
 from keyless.errors import InputError
 from keyless.tables.column_use import Found, refuse_infinity, says_nothing
 from keyless.tables.columns import Coding, Column
@@ -21,10 +21,6 @@ from keyless.tables.reading_options import ColumnUse, Kind, option, shown
 
 __all__ = ["BUFFERS", "ROUNDING", "Watch", "kind_of", "opened", "packed", "parts_of", "read_numbers"]
 
-Values = np.ndarray[Any, np.dtype[Any]]
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 ROUNDING = 1e-4
 """Single precision is enough where its errors are at most this share of a column's standard deviation."""
@@ -60,7 +56,7 @@ def _fits(given: pa.DataType) -> bool:
     return bool(pa.types.is_boolean(given) or given.bit_width <= (32 if pa.types.is_floating(given) else 16))
 
 
-def packed(table: Values, kept: Sequence[int]) -> Values:
+def packed(table: NumpyArray, kept: Sequence[int]) -> NumpyArray:
     """Return some columns of an array in its own memory: they move to the left, a batch of rows at a time."""
     if len(kept) < table.shape[1]:
         for rows in _batches(*table.shape):
@@ -72,7 +68,7 @@ def _batches(rows: int, columns: int) -> Iterator[slice]:
     return batches(rows, max(_CELLS_AT_A_TIME // columns, _ROWS_AT_A_TIME))
 
 
-def read_numbers(path: Path, watch: Watch, values: Values, *, alone: bool = True) -> BoolArray | None:
+def read_numbers(path: Path, watch: Watch, values: NumpyArray, *, alone: bool = True) -> BoolArray | None:
     """Read all rows of a file once; return a mask where some miss.
 
     Args:
@@ -117,7 +113,7 @@ def parts_of(parquet: Any, names: Sequence[str]) -> Iterator[FloatArray]:
             yield part
 
 
-def _as_floats(entries: pa.Array) -> Values:
+def _as_floats(entries: pa.Array) -> NumpyArray:
     if pa.types.is_boolean(entries.type):
         entries = entries.cast(pa.uint8())
     return np.asarray(entries.to_numpy(zero_copy_only=False))
@@ -176,7 +172,7 @@ class Watch:
             self.centre = np.nan_to_num(part[0][self.wide], posinf=0.0, neginf=0.0)
             return
 
-    def look(self, part: FloatArray, kept: Values, missing: BoolArray, start: int) -> None:
+    def look(self, part: FloatArray, kept: NumpyArray, missing: BoolArray, start: int) -> None:
         """Take note of a batch, of what is kept of it, and of what is missing, from row `start` on."""
         start += self.origin
         low, high = np.fmin.reduce(part, axis=0), np.fmax.reduce(part, axis=0)
@@ -194,7 +190,7 @@ class Watch:
             wide: Any = slice(None) if self.wide.size == part.shape[1] else self.wide
             self._compare(part[:, wide], kept[:, wide], missing[:, wide])
 
-    def _compare(self, part: FloatArray, kept: Values, missing: BoolArray) -> None:
+    def _compare(self, part: FloatArray, kept: NumpyArray, missing: BoolArray) -> None:
         with np.errstate(invalid="ignore", over="ignore"):
             if self.centre is None:
                 # Squares of what is far from 0 would say nothing about how it varies.

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray
 from keyless.tables.numbers import NumberStyle, Written
 
 __all__ = [
@@ -28,8 +29,6 @@ __all__ = [
     "written_numbers",
 ]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _EXPONENT = r"([eE][+-]?\d+)?$"
 _NUMBER = {mark: rf"^[+-]?(\d+{shown}?\d*|{shown}\d+)" + _EXPONENT for mark, shown in ((".", r"\."), (",", ","))}
@@ -177,7 +176,7 @@ class Cells:
         return values
 
     @cached_property
-    def levels(self) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[str]]:
+    def levels(self) -> tuple[IntArray, list[str]]:
         """For each cell the number of its level, −1 where missing; and the levels, in the order they first occur in."""
         codes = np.full(len(self.missing), -1)
         coded = self.observed.dictionary_encode()
@@ -244,7 +243,7 @@ def days_of(cells: Cells, form: str) -> FloatArray:
     return in_days(pd.to_datetime(texts, format=form, errors="coerce").to_numpy())
 
 
-def in_days(times: np.ndarray[Any, np.dtype[Any]]) -> FloatArray:
+def in_days(times: NumpyArray) -> FloatArray:
     """Return numpy times as days since 1970, and spans of time as days; NaN for NaT."""
     unit, count = np.datetime_data(times.dtype)
     if unit not in _PER_DAY or count != 1:

@@ -21,6 +21,7 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 
+from keyless.arrays import FloatArray, IntArray
 from keyless.errors import InputError
 from keyless.tables.asking import ask_mark, not_a_number
 from keyless.tables.cells import are_whole, date_format, days_of, decimals_of, padded_width
@@ -40,9 +41,6 @@ __all__ = [
     "says_nothing",
 ]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 MAX_LEVELS = 12
 """A category has at most this many levels of its own; rarer ones are pooled."""

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from keyless.arrays import FloatArray, IntArray
 from keyless.errors import InputError
 from keyless.tables.cells import Cells, in_days
 from keyless.tables.numbers import NumberStyle
@@ -21,7 +22,6 @@ from keyless.tables.reading_options import Door
 
 __all__ = ["Coding", "Column", "family", "first_signalling", "levels_in_order"]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 _DATES = (-719_162, 2_932_897, "a date of the years 1 to 9999")
 _DURATIONS = (-(10**8), 10**8, "a duration of at most 100,000,000 days")
@@ -128,7 +128,7 @@ class Column:
         return days
 
     @cached_property
-    def levels(self) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[Any]]:
+    def levels(self) -> tuple[IntArray, list[Any]]:
         """For each row the number of its level, −1 where missing; and the levels."""
         if self.is_file:
             return self.cells.levels

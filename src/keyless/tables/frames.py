@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from keyless.arrays import FloatArray, IntArray
 from keyless.tables.cells import DAY, NANOSECOND_DAYS, written_dates, written_numbers
 from keyless.tables.columns import Coding
 from keyless.tables.memory import is_large
@@ -19,9 +20,6 @@ from keyless.tables.reading_options import ColumnUse
 
 __all__ = ["as_text", "build", "from_records", "in_pandas", "taken", "to_records", "without_views"]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The first day of the year 1 and the last of the year 9999, counted from 1970."""

@@ -24,6 +24,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from keyless.arrays import BoolArray, NumpyArray
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.batches import BUFFERS, ROUNDING, Watch, kind_of, opened, packed, read_numbers
@@ -39,9 +40,6 @@ from keyless.tables.table import Table
 from keyless.tables.typed import check_entries, to_pandas
 
 __all__ = ["ROUNDING", "read_folder", "read_large"]
-
-Values = np.ndarray[Any, np.dtype[Any]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def read_large(file: File, *, name: str, source: str, reading: Reading) -> Table | None:
@@ -196,7 +194,7 @@ class _InMemory:
     def __init__(self, path: Path, reading: Reading) -> None:
         self.path, self.reading = path, reading
 
-    def read(self, rows: int, watch: Watch) -> tuple[Values, BoolArray | None]:
+    def read(self, rows: int, watch: Watch) -> tuple[NumpyArray, BoolArray | None]:
         width = len(watch.fields)
         for dtype in (np.float32, np.float64):
             check_memory(
@@ -212,7 +210,7 @@ class _InMemory:
                 return values, read
         raise AssertionError  # double precision is always enough
 
-    def packed(self, values: Values, mask: Any, kept: Sequence[int]) -> tuple[Values, Any]:
+    def packed(self, values: NumpyArray, mask: Any, kept: Sequence[int]) -> tuple[NumpyArray, Any]:
         """Return the columns that are kept; nobody writes to them from here on, so that nobody needs a copy."""
         values, mask = packed(values, kept), None if mask is None else packed(mask, kept)
         values.flags.writeable = False

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from keyless.arrays import NumpyArray
 from keyless.tables.batches import ROUNDING
 from keyless.tables.column_use import Found
 
 __all__ = ["numbers_of"]
 
-Values = np.ndarray[Any, np.dtype[Any]]
 
-
-def numbers_of(looks: Sequence[Callable[[], Found]], rows: int) -> tuple[Values, Any, list[Found]]:
+def numbers_of(looks: Sequence[Callable[[], Found]], rows: int) -> tuple[NumpyArray, Any, list[Found]]:
     """Return the numbers of all columns, 0 where missing, their mask, and what each column counts as.
 
     The numbers are in single precision where that loses nothing that a column says, as those of large files are.
@@ -54,14 +53,14 @@ def numbers_of(looks: Sequence[Callable[[], Found]], rows: int) -> tuple[Values,
     raise AssertionError  # double precision is always enough
 
 
-def _wider(table: Values, width: int) -> Values:
+def _wider(table: NumpyArray, width: int) -> NumpyArray:
     """Return a table with room for twice the columns that are needed."""
     made = np.ones((len(table), 2 * width), dtype=table.dtype)
     made[:, : table.shape[1]] = table
     return made
 
 
-def _enough(own: Values, kept: Values, missing: Any) -> bool:
+def _enough(own: NumpyArray, kept: NumpyArray, missing: Any) -> bool:
     """Tell whether rounding changes numbers by little beside how they vary."""
     with np.errstate(over="ignore", invalid="ignore"):
         for k in range(own.shape[1]):

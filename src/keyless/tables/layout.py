@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyless.arrays import IntArray
 from keyless.errors import InputError
 from keyless.tables.numbers import Written, styled
 from keyless.tables.reading_options import MISSING, Reading, option, shown
 
 __all__ = ["HEAD", "TAIL", "Body", "Top", "find_body", "find_top", "text_top"]
 
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 Row = Sequence[str]
 
 HEAD = 60

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from keyless.arrays import as_matrix, batches, to_numpy
+from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray, as_matrix, batches, to_numpy
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables.ids import row_numbers
@@ -32,9 +32,6 @@ __all__ = [
     "read_sparse",
 ]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Parts = tuple[Block, Any, tuple[ColumnUse, ...]]
 
 _KINDS: dict[str, tuple[Kind, str]] = {
@@ -228,7 +225,7 @@ def dense(table: Any, *, zero: bool) -> Any:
     return _stored(table, np.arange(table.shape[0]), np.float64, fill=0.0 if zero else np.nan)
 
 
-def column(block: Block, matrix: Any, uses: Sequence[ColumnUse], number: int) -> np.ndarray[Any, np.dtype[Any]]:
+def column(block: Block, matrix: Any, uses: Sequence[ColumnUse], number: int) -> NumpyArray:
     """Return one column, NaN where missing."""
     if matrix is not None and not uses[number].columns:
         part = matrix[:, [number]]
@@ -245,7 +242,7 @@ def filled(
     rows: IntArray,
     *,
     unstored_missing: bool,
-) -> np.ndarray[Any, np.dtype[Any]]:
+) -> NumpyArray:
     """Return the whole array in a new order, of the type given: observed entries as they are, others filled.
 
     Args:
@@ -282,13 +279,13 @@ def _filled_part(
     rows: IntArray,
     *,
     unstored_missing: bool,
-) -> np.ndarray[Any, np.dtype[Any]]:
+) -> NumpyArray:
     here, taken = rows >= 0, np.maximum(rows, 0)
     observed = block.mask[taken] & here[:, None]
     if matrix is None:
         return np.where(observed, block.values[taken], values.astype(block.values.dtype, copy=False))
     dtype = matrix.dtype
-    new: np.ndarray[Any, np.dtype[Any]] = np.asarray(values)
+    new: NumpyArray = np.asarray(values)
     if dtype.kind == "b":
         new = new > 0.5
     elif dtype.kind in "iu":
@@ -310,7 +307,7 @@ def _filled_part(
     return whole
 
 
-def _stored(matrix: Any, rows: IntArray, dtype: Any, *, fill: float) -> np.ndarray[Any, np.dtype[Any]]:
+def _stored(matrix: Any, rows: IntArray, dtype: Any, *, fill: float) -> NumpyArray:
     """Return rows of a sparse matrix with `fill` where nothing is stored."""
     whole = sp.csr_array(matrix)
     whole.sum_duplicates()
@@ -320,7 +317,7 @@ def _stored(matrix: Any, rows: IntArray, dtype: Any, *, fill: float) -> np.ndarr
     return made
 
 
-def as_sparse(whole: np.ndarray[Any, np.dtype[Any]], *, like: Any, known: BoolArray | None) -> Any:
+def as_sparse(whole: NumpyArray, *, like: Any, known: BoolArray | None) -> Any:
     """Return an array in the class of a sparse matrix; what is known is stored, also where it is 0."""
     if known is None:
         known = whole if whole.dtype == bool else np.ones(whole.shape, dtype=bool)
@@ -329,9 +326,7 @@ def as_sparse(whole: np.ndarray[Any, np.dtype[Any]], *, like: Any, known: BoolAr
     return type(like)(made.asformat(like.format))
 
 
-def as_anndata(
-    whole: np.ndarray[Any, np.dtype[Any]], *, like: Any, rows: IntArray, index: pd.Index | None, name: str
-) -> Any:
+def as_anndata(whole: NumpyArray, *, like: Any, rows: IntArray, index: pd.Index | None, name: str) -> Any:
     """Return an AnnData with rows in a new order, and all that belongs to them; see `observations.reordered`.
 
     Args:

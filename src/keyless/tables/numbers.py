@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from keyless.arrays import BoolArray
+
 __all__ = ["PLAIN", "NumberStyle", "Styled", "Written", "styled"]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _SPACES = " \u00a0\u202f\u2009"
 """Blanks that divide thousands: plain, not breaking, narrow, thin."""

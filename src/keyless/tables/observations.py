@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
+from keyless.arrays import IntArray
 from keyless.tables.frames import taken
 
 __all__ = ["reordered"]
-
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def reordered(adata: Any, rows: IntArray, *, names: Sequence[str], name: str, matrix: Any = None) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import batches
+from keyless.arrays import BoolArray, NumpyArray, batches
 from keyless.cluster import OnDisk, current_workers, scratch_folder
 from keyless.problem import Block
-from keyless.tables.batches import BUFFERS, BoolArray, Values, Watch, kind_of, opened, read_numbers
+from keyless.tables.batches import BUFFERS, Watch, kind_of, opened, read_numbers
 from keyless.tables.large_file import LargeFile
 
 __all__ = ["NumbersOnDisk", "read_again"]
@@ -36,7 +36,7 @@ class NumbersOnDisk:
         self.files, self.folder, self.workers = tuple(files), scratch_folder(), current_workers()
         self.source: Any = None
 
-    def read(self, rows: int, watch: Watch) -> tuple[Values, Any]:
+    def read(self, rows: int, watch: Watch) -> tuple[NumpyArray, Any]:
         """Read all files, and return numbers and mask, mapped into memory; None for a mask that is True everywhere."""
         shape = (rows, len(watch.fields))
         sizes = [opened(path).metadata.num_rows for path in self.files]
@@ -67,13 +67,13 @@ class NumbersOnDisk:
         self.workers.fetch([self.workers.start(_mark_all, seen, *part) for part in whole])
         return values.mapped, seen.mapped
 
-    def packed(self, values: Values, mask: Any, kept: Sequence[int]) -> tuple[Values, Any]:
+    def packed(self, values: NumpyArray, mask: Any, kept: Sequence[int]) -> tuple[NumpyArray, Any]:
         """Return the columns that are kept, written anew where some are not."""
         if len(kept) == values.shape[1]:
             return values, mask
         return _fewer(values, kept), None if mask is None else _fewer(mask, kept)
 
-    def block(self, values: Values, mask: Any, name: str, columns: tuple[str, ...], row_ids: Any) -> Block:
+    def block(self, values: NumpyArray, mask: Any, name: str, columns: tuple[str, ...], row_ids: Any) -> Block:
         """Return a block without looking at all numbers again: that was done as they were read."""
         block = object.__new__(Block)
         labels = row_ids if isinstance(row_ids, range) else tuple(row_ids)
@@ -83,7 +83,7 @@ class NumbersOnDisk:
         return block
 
 
-def read_again(kept: LargeFile, columns: Sequence[Any]) -> tuple[NumbersOnDisk, Values, Any]:
+def read_again(kept: LargeFile, columns: Sequence[Any]) -> tuple[NumbersOnDisk, NumpyArray, Any]:
     """Read some columns of a folder that was read before; return who keeps the numbers, the numbers and the mask.
 
     Args:
@@ -118,7 +118,7 @@ def _mark_all(seen: OnDisk, start: int, stop: int) -> None:
         seen.write(start + part.start, np.ones((part.stop - part.start, seen.shape[1]), dtype=bool))
 
 
-def _fewer(given: Values, kept: Sequence[int]) -> Values:
+def _fewer(given: NumpyArray, kept: Sequence[int]) -> NumpyArray:
     source = OnDisk.behind(given)
     if source is None:
         raise TypeError("numbers must be in a file")

@@ -11,6 +11,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 
+from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.errors import InputError
 from keyless.problem import Block
 from keyless.tables import matrices
@@ -22,9 +23,6 @@ from keyless.tables.reading_options import ColumnUse
 
 __all__ = ["Form", "Table", "frame_like", "with_missingness"]
 
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 Form = Literal["frame", "lazy", "records", "cells", "array", "sparse", "anndata"]
 

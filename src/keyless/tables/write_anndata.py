@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from keyless.arrays import IntArray
 from keyless.errors import InputError
 from keyless.tables.observations import reordered
 
 __all__ = ["to_anndata", "to_mudata"]
 
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _NEGLIGIBLE = 1e-4
 """Probabilities below this are not stored: a coupling of thousands of cells is then small."""

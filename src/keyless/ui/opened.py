@@ -16,6 +16,7 @@ import numpy as np
 
 from keyless.answers.candidates import ranked
 from keyless.answers.distributions import distribution, link_of_rows
+from keyless.arrays import IntArray
 from keyless.errors import InputError
 from keyless.report.details import TableRecords, pair_records
 from keyless.report.markup import one_line, shown_probability, steps
@@ -26,7 +27,6 @@ from keyless.runs import CONFIGURATION, read_run
 
 __all__ = ["Opened", "Query", "Shelf"]
 
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _OPEN = 3
 """Runs that are held in memory at a time."""
