@@ -85,9 +85,6 @@ _BLOCK = 64
 _SAFE = 2.0**200
 """Numbers between 1 / so much and so much, about 1.6e60, have squares and fourth powers that double precision holds."""
 
-_BY_VALUE, _BY_INDEX = 1, 2
-"""How LAPACK's `stebz` is told which eigenvalues to find."""
-
 
 def batches(size: int, step: int) -> Iterator[slice]:
     """Yield slices that cover `size` rows, `step` at a time and at least one, so that what is made of them stays small.
@@ -389,9 +386,7 @@ def eigenpairs_above(matrix: Array, threshold: float, *, most: int | None = None
         most: the largest so many are enough. None: all above the threshold.
     """
     if is_numpy(matrix) and len(matrix) > _SMALL_EIGENPROBLEM:
-        found = _dominant_eigenpairs(matrix, threshold, most) or _few_eigenpairs(matrix, threshold, most)
-        if found is not None:
-            return found
+        return _dominant_eigenpairs(matrix, threshold, most) or _few_eigenpairs(matrix, threshold, most)
     xp = namespace(matrix)
     values, vectors = xp.linalg.eigh(matrix)
     count = min(int(xp.count_nonzero(values > threshold)), len(values) if most is None else most)
@@ -440,50 +435,27 @@ def _first_vectors(size: int, width: int, kind: str) -> Array:
 
 
 def _orthonormal(block: Array, kind: str) -> Array:
-    *_, decompose, collect = _lapack(kind)
+    decompose, collect = _lapack(kind)
     work = _BLOCK * block.shape[1]
     reflectors, scales, _, _ = decompose(block, lwork=work)
     return collect(reflectors, scales, lwork=work)[0]
 
 
-def _few_eigenpairs(matrix: Array, threshold: float, most: int | None) -> tuple[Array, Array] | None:
-    """Do the same by computing the wanted vectors alone; None where they are so many that all take less time.
-
-    The matrix is made tridiagonal by reflections, its eigenvalues above the threshold are found by bisection, their
-    vectors by inverse iteration, and the reflections undone: the steps of LAPACK's `syevx`, but the eigenvalues are
-    counted first.
-    """
+def _few_eigenpairs(matrix: Array, threshold: float, most: int | None) -> tuple[Array, Array]:
+    """Do the same by LAPACK, which computes the wanted vectors alone."""
     size = len(matrix)
-    few = int(_FEW_EIGENVECTORS * size)
     most = size if most is None else most
-    if threshold <= 0 and most > few:
-        return None
-    tridiagonal, bisect, iterate, reflect, *_ = _lapack(matrix.dtype.char)
-    # The transpose is the same matrix, in the order of memory that LAPACK reads without a copy.
-    reflectors, diagonal, beside, scales, failed = tridiagonal(matrix.T, lower=1, lwork=_BLOCK * size)
-    # No eigenvalue is larger in size than the largest sum over a row of the tridiagonal matrix.
-    bound = float(np.abs(diagonal).max() + 2 * np.abs(beside).max()) + abs(threshold)
-    # With a tolerance as large as the interval the bisection ends at once, and has counted.
-    count = bisect(diagonal, beside, _BY_VALUE, threshold, bound, 1, size, bound, "B")[0]
-    if min(count, most) > few:
-        return None
-    way, first = (_BY_VALUE, 1) if count <= most else (_BY_INDEX, size - most + 1)
-    tolerance = 4 * float(np.finfo(matrix.dtype).eps) * bound
-    count, values, blocks, splits, missed = bisect(diagonal, beside, way, threshold, bound, first, size, tolerance, "B")
-    vectors, unsettled = iterate(diagonal, beside, values[:count], blocks, splits)
-    if failed or missed or unsettled:
-        return None
-    if count:
-        rest = np.asfortranarray(reflectors[1:, :-1])
-        vectors[1:] = reflect("L", "N", rest, scales, vectors[1:], _BLOCK * count)[0]
-    order = np.argsort(-values[:count], kind="stable")
-    return values[order], vectors[:, order]
+    if most <= _FEW_EIGENVECTORS * size:
+        values, vectors = scipy.linalg.eigh(matrix, subset_by_index=(size - most, size - 1), check_finite=False)
+    else:
+        values, vectors = scipy.linalg.eigh(matrix, subset_by_value=(threshold, np.inf), check_finite=False)
+    count = min(int(np.count_nonzero(values > threshold)), most)
+    return values[::-1][:count], vectors[:, ::-1][:, :count]
 
 
 @cache
 def _lapack(kind: str) -> list[Any]:
-    names = ("sytrd", "stebz", "stein", "ormqr", "geqrf", "orgqr")
-    return [scipy.linalg.get_lapack_funcs(name, dtype=np.dtype(kind)) for name in names]
+    return [scipy.linalg.get_lapack_funcs(name, dtype=np.dtype(kind)) for name in ("geqrf", "orgqr")]
 
 
 def exp_in_place(array: Array) -> Array:
