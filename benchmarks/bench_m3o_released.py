@@ -19,7 +19,7 @@ import numpy as np
 from common import one_thread, report
 from keyless.datasets import make_shuffled_tables
 from keyless.paper import M3O
-from keyless.tables import to_problem
+from keyless.paper.problem import to_problem
 from released_m3o import first_tables, released_steps
 
 SEEDS = (0,)

@@ -21,7 +21,7 @@ from common import one_thread, report
 from keyless.datasets import make_shuffled_tables
 from keyless.metrics import hamming
 from keyless.paper import M3O, FixedEntropy, Printed
-from keyless.tables import to_problem
+from keyless.paper.problem import to_problem
 
 RELEASED = M3O.released()
 VARIANTS = {

@@ -13,7 +13,7 @@ import numpy as np
 from common import one_thread, report, seconds
 from keyless.datasets import make_shuffled_tables
 from keyless.paper import M3O, Fixed, FixedEntropy
-from keyless.tables import to_problem
+from keyless.paper.problem import to_problem
 from rivals import loop_step, vectorised_step
 
 INNER_ITERATIONS = 100

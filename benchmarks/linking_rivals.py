@@ -13,7 +13,7 @@ import keyless
 from keyless.likelihood.pairs import expected_log_ratio
 from keyless.paper import M3O, Baseline, DecayingEntropy, UnlabeledSensing
 from keyless.paper.experiments.synthetic import match_informed, true_information
-from keyless.tables import to_problem
+from keyless.paper.problem import to_problem
 
 
 def wrong(permutations: Any, truth: Any) -> float:

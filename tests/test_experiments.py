@@ -23,7 +23,7 @@ from keyless.paper.experiments.nuclear_norm import increase, moved
 from keyless.paper.experiments.sinkhorn import iterations_needed
 from keyless.paper.experiments.synthetic import draw, keyless_wrong, m3o_run, oracle_wrong, spread
 from keyless.paper.experiments.theory import is_broken, ranks, theorem
-from keyless.tables import to_problem
+from keyless.paper.problem import to_problem
 
 ROOT = Path(__file__).parents[1]
 OURS = [name for name in experiments.NAMES if name not in ("movielens", "faces")]

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.axes import Axes
 from scipy.io import savemat
 
+from keyless.block import Block
 from keyless.errors import InputError
 from keyless.metrics import relative_error
 from keyless.paper import PatchArranger
@@ -18,7 +19,7 @@ from keyless.paper.borders import Borders, border_evidence, inpaint, neighbours
 from keyless.paper.experiments import faces, get
 from keyless.paper.experiments.base import run_experiment
 from keyless.paper.experiments.faces import corrupt, given_face, lightings, public_images, solve, upper_left
-from keyless.problem import Block, PatchProblem, Problem
+from keyless.paper.problem import PatchProblem, Problem
 
 needs_data = pytest.mark.skipif(
     given_face() is None or lightings() is None,

@@ -13,6 +13,7 @@ import pytest
 from scipy import sparse
 
 import keyless
+from keyless.block import Block
 from keyless.engine import search
 from keyless.errors import CONVERGED, InputError
 from keyless.evidence import Evidence
@@ -23,7 +24,6 @@ from keyless.model.factor_model import FactorModel, information, posterior
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import scale_table
 from keyless.parallel import workers
-from keyless.problem import Block
 from keyless.report.matches import match_table, second_best
 from keyless.runs.outputs import _matches, match_records
 from keyless.tables import Reading, memory, memory_needed, read_table, read_tables, with_missingness

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from keyless.block import Block
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
 from keyless.paper import M3O, DecayingEntropy, FixedEntropy
 from keyless.paper.m3o import M3OState
+from keyless.paper.problem import Problem, to_problem
 from keyless.paper.solver import Record
-from keyless.problem import Block, Problem
-from keyless.tables import to_problem
 
 TRAJECTORY = Path(__file__).parent / "data" / "m3o_released.npz"
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from keyless.arrays import to_numpy
+from keyless.block import Block
 from keyless.errors import InputError
-from keyless.problem import Block, PatchProblem, Problem, pair_cost, pair_gradient
+from keyless.paper.problem import PatchProblem, Problem, pair_cost, pair_gradient
 
 NAN, INF = np.nan, np.inf
 EPS = np.finfo(float).eps

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from keyless.arrays import to_numpy
+from keyless.block import Block
 from keyless.completion import soft_impute
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
@@ -31,9 +32,8 @@ from keyless.paper import (
     UnlabeledSensing,
     search_omega,
 )
+from keyless.paper.problem import PatchProblem, Problem, to_problem
 from keyless.paper.schedules import CouplingStatistics
-from keyless.problem import Block, PatchProblem, Problem
-from keyless.tables import to_problem
 
 
 def rivals():

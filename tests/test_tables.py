@@ -8,7 +8,8 @@ import pytest
 
 from keyless.arrays import to_numpy
 from keyless.errors import InputError
-from keyless.tables import frame_like, read_table, read_tables, to_block, to_problem, with_missingness
+from keyless.paper.problem import to_block, to_problem
+from keyless.tables import frame_like, read_table, read_tables, with_missingness
 
 NAN, INF = np.nan, np.inf
 

@@ -31,6 +31,7 @@ _MODULES = ("assignment", "datasets", "lowrank", "metrics", "paper", "plots", "p
 _PARTS = (
     "arrays",
     "audit",
+    "block",
     "completion",
     "engine",
     "errors",
@@ -38,7 +39,6 @@ _PARTS = (
     "maps",
     "model",
     "pairs",
-    "problem",
     "runs",
     "tables",
 )

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from keyless.answers.explaining import Sides, explain_all, some_matches
+from keyless.block import Block
 from keyless.errors import printable
 from keyless.links import Links
-from keyless.problem import Block
 from keyless.tables import Table
 
 __all__ = ["LEVELS", "Audit", "Change", "Proposal", "audit", "changed", "singled_out"]

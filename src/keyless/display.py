@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keyless.block import Block
 from keyless.errors import InputError
 from keyless.evidence import Evidence, overall
 from keyless.model.joint_model import JointModel
 from keyless.model.shared_factors import shared_positions
-from keyless.problem import Block
 from keyless.tables import Table
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ from keyless import restored
 from keyless.answers import Answers
 from keyless.answers.answering import earlier_couplings, options_with
 from keyless.arrays import FloatArray, IntArray
+from keyless.block import Block
 from keyless.errors import InputError, Status, printable
 from keyless.evidence import Evidence, overall
 from keyless.model.joint_model import JointModel
 from keyless.pairs.expected import ExpectedRight, expected_right
-from keyless.problem import Block
 from keyless.progress import usual_view
 from keyless.saved import checks
 from keyless.saved.archive import read_archive, write_archive

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from keyless.block import Block
 from keyless.errors import InputError
-from keyless.problem import Block
 from keyless.tables import Table
 from keyless.tables.frames import taken
 from keyless.tables.ids import row_numbers

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.special import logsumexp
 
 from keyless.arrays import FloatArray, IntArray, batches
+from keyless.block import Block
 from keyless.likelihood.pairs import approximate_log_ratio, exact_log_ratio, pair_log_ratio
 from keyless.model.joint_model import JointModel
-from keyless.problem import Block
 
 __all__ = ["likeliest"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray, batches
+from keyless.block import Block
 from keyless.model.factor_model import FactorModel, Information, information, posterior
 from keyless.model.scales import Scale
-from keyless.problem import Block
 
 __all__ = ["JointModel"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from keyless.arrays import FloatArray
+from keyless.block import Block
 from keyless.model.factor_model import posterior
 from keyless.model.joint_model import JointModel
-from keyless.problem import Block
 
 __all__ = ["shared_positions"]
 

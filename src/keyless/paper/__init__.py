@@ -13,6 +13,7 @@ from keyless.paper.baseline import Baseline
 from keyless.paper.m3o import M3O
 from keyless.paper.omega import search_omega
 from keyless.paper.patches import PatchArranger
+from keyless.paper.problem import CorrespondenceProblem, PatchProblem, Problem, to_problem
 from keyless.paper.schedules import (
     DecayingEntropy,
     Descending,
@@ -28,13 +29,16 @@ from keyless.paper.unlabeled_sensing import UnlabeledSensing
 __all__ = [
     "M3O",
     "Baseline",
+    "CorrespondenceProblem",
     "DecayingEntropy",
     "Descending",
     "Fixed",
     "FixedEntropy",
     "PatchArranger",
+    "PatchProblem",
     "PenaltyPath",
     "Printed",
+    "Problem",
     "Record",
     "Released",
     "Solution",
@@ -42,4 +46,5 @@ __all__ = [
     "UnlabeledSensing",
     "search_omega",
     "theory",
+    "to_problem",
 ]

@@ -8,8 +8,10 @@ from typing import Any
 
 from keyless.arrays import Array, array_like, check_count, check_nonnegative, check_positive, namespace, to_numpy
 from keyless.assignment import assign
+from keyless.block import Block
 from keyless.errors import CONVERGED, RUNNING, Status
 from keyless.lowrank import nuclear_norm
+from keyless.paper.problem import CorrespondenceProblem
 from keyless.paper.solver import (
     LowRank,
     ProxName,
@@ -20,7 +22,6 @@ from keyless.paper.solver import (
     default_penalty,
     starting_estimate,
 )
-from keyless.problem import Block, CorrespondenceProblem
 
 __all__ = ["Baseline", "BaselineState", "hard_couplings"]
 
@@ -63,7 +64,7 @@ class Baseline(Solver[BaselineState]):
 
     Example:
         >>> from keyless.datasets import make_shuffled_tables
-        >>> from keyless.tables import to_problem
+        >>> from keyless.paper.problem import to_problem
         >>> tables, truth = make_shuffled_tables(20, (6, 5), rank=2, random_state=0)
         >>> Baseline().solve(to_problem(tables), random_state=0).status.converged
         True

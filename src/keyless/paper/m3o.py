@@ -13,6 +13,7 @@ from keyless.arrays import Array, check_count, check_nonnegative, check_positive
 from keyless.assignment import from_coupling
 from keyless.errors import CONVERGED, RUNNING, InputError, Status
 from keyless.lowrank import nuclear_norm
+from keyless.paper.problem import CorrespondenceProblem, pair_cost, pair_gradient
 from keyless.paper.schedules import (
     CouplingStatistics,
     DecayingEntropy,
@@ -34,7 +35,6 @@ from keyless.paper.solver import (
     refilled_estimate,
     starting_estimate,
 )
-from keyless.problem import CorrespondenceProblem, pair_cost, pair_gradient
 from keyless.transport import Transport, sinkhorn_of_ones
 
 __all__ = ["M3O", "M3OState"]
@@ -150,7 +150,7 @@ class M3O(Solver[M3OState]):
 
     Example:
         >>> from keyless.datasets import make_shuffled_tables
-        >>> from keyless.tables import to_problem
+        >>> from keyless.paper.problem import to_problem
         >>> tables, truth = make_shuffled_tables(20, (6, 5), rank=2, random_state=0)
         >>> solution = M3O(max_iter=20).solve(to_problem(tables), random_state=0)
         >>> solution.estimate.shape

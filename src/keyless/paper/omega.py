@@ -9,9 +9,9 @@ from typing import Any
 from keyless.arrays import Array
 from keyless.errors import InputError
 from keyless.paper.m3o import M3O
+from keyless.paper.problem import CorrespondenceProblem
 from keyless.paper.schedules import Printed, Released, step_rule_named
 from keyless.paper.solver import Solution, starting_estimate
-from keyless.problem import CorrespondenceProblem
 
 __all__ = ["OmegaSearch", "search_omega"]
 

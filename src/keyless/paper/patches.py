@@ -14,8 +14,8 @@ from keyless.errors import CONVERGED, RUNNING, InputError, Status
 from keyless.paper.arranging import Grid, breed, grow, swap_while_better
 from keyless.paper.baseline import hard_couplings
 from keyless.paper.borders import border_evidence, inpaint
+from keyless.paper.problem import CorrespondenceProblem, PatchProblem
 from keyless.paper.solver import Record, Solution, Solver
-from keyless.problem import CorrespondenceProblem, PatchProblem
 
 __all__ = ["PatchArranger", "PatchArrangerState"]
 
@@ -64,7 +64,8 @@ class PatchArranger(Solver[PatchArrangerState]):
 
     Example:
         >>> import numpy as np
-        >>> from keyless.problem import Block, PatchProblem
+        >>> from keyless.block import Block
+        >>> from keyless.paper.problem import PatchProblem
         >>> y, x = np.mgrid[:24, :24] / 8
         >>> image = np.sin(x + y**2) + np.cos(2 * x - y)
         >>> shuffled = image.copy()

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from keyless.arrays import Array, array_like, as_matrix, check_count, check_positive, namespace, random_generator
 from keyless.errors import InputError, Status
 from keyless.lowrank import SVD, leading_svd
-from keyless.problem import CorrespondenceProblem
+from keyless.paper.problem import CorrespondenceProblem
 
 __all__ = [
     "LowRank",

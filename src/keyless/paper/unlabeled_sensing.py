@@ -10,11 +10,12 @@ import numpy as np
 
 from keyless.arrays import Array, array_like, check_positive, namespace, to_numpy
 from keyless.assignment import assign
+from keyless.block import Block
 from keyless.completion import SoftImpute
 from keyless.errors import CONVERGED, RUNNING, InputError, Status
 from keyless.paper.baseline import hard_couplings
+from keyless.paper.problem import CorrespondenceProblem, Problem
 from keyless.paper.solver import Record, Solution, Solver
-from keyless.problem import Block, CorrespondenceProblem, Problem
 
 __all__ = ["UnlabeledSensing", "UnlabeledSensingState"]
 
@@ -49,7 +50,7 @@ class UnlabeledSensing(Solver[UnlabeledSensingState]):
 
     Example:
         >>> from keyless.datasets import make_shuffled_tables
-        >>> from keyless.tables import to_problem
+        >>> from keyless.paper.problem import to_problem
         >>> tables, truth = make_shuffled_tables(20, (6, 5), rank=2, random_state=0)
         >>> UnlabeledSensing().solve(to_problem(tables)).status.converged
         True

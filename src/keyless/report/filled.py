@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import FloatArray, IntArray, safe_unit
+from keyless.block import Block
 from keyless.links import Links
-from keyless.problem import Block
 
 __all__ = ["FilledColumn", "FilledEntry", "Sample", "fill_sample", "filled_columns", "filled_entries"]
 

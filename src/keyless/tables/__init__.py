@@ -7,7 +7,7 @@ from keyless.tables.places import place_of, source_file
 from keyless.tables.reader import read_cells, read_like, read_table, read_tables
 from keyless.tables.reading_options import MISSING, ColumnUse, Reading
 from keyless.tables.table import Table, frame_like, with_missingness
-from keyless.tables.table_names import name_tables, to_block, to_problem
+from keyless.tables.table_names import name_tables
 from keyless.tables.write_anndata import to_anndata, to_mudata
 
 __all__ = [
@@ -29,8 +29,6 @@ __all__ = [
     "source_file",
     "stem",
     "to_anndata",
-    "to_block",
     "to_mudata",
-    "to_problem",
     "with_missingness",
 ]

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from keyless.arrays import BoolArray, NumpyArray
+from keyless.block import Block
 from keyless.errors import InputError
-from keyless.problem import Block
 from keyless.tables.batches import BUFFERS, ROUNDING, Watch, kind_of, opened, packed, read_numbers
 from keyless.tables.column_use import Found, is_named_like_id, look
 from keyless.tables.columns import Column

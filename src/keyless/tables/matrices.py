@@ -10,8 +10,8 @@ import pandas as pd
 import scipy.sparse as sp
 
 from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray, as_matrix, batches, to_numpy
+from keyless.block import Block
 from keyless.errors import InputError
-from keyless.problem import Block
 from keyless.tables.ids import row_numbers
 from keyless.tables.memory import check_memory, in_words, is_large
 from keyless.tables.observations import reordered

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import BoolArray, NumpyArray, batches
+from keyless.block import Block
 from keyless.cluster import OnDisk, current_workers, scratch_folder
-from keyless.problem import Block
 from keyless.tables.batches import BUFFERS, Watch, kind_of, opened, read_numbers
 from keyless.tables.large_file import LargeFile
 

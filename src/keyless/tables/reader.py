@@ -15,9 +15,9 @@ import pandas as pd
 import pyarrow as pa
 from narwhals.exceptions import DuplicateError
 
+from keyless.block import Block
 from keyless.cluster import scratch_folder
 from keyless.errors import InputError
-from keyless.problem import Block
 from keyless.tables.column_use import Found, check_marks, encode, look
 from keyless.tables.columns import Column, first_signalling
 from keyless.tables.databases import is_sqlite, read_duckdb, read_sqlite

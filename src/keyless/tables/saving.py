@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from keyless.problem import Block
+from keyless.block import Block
 from keyless.saved import checks
 from keyless.tables.cells import DATES
 from keyless.tables.columns import Coding

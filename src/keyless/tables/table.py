@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from keyless.arrays import BoolArray, FloatArray, IntArray
+from keyless.block import Block
 from keyless.errors import InputError
-from keyless.problem import Block
 from keyless.tables import matrices
 from keyless.tables.dialect import Dialect
 from keyless.tables.frames import build, taken, to_records

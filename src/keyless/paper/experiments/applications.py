@@ -22,7 +22,7 @@ from keyless.paper import M3O
 from keyless.paper.experiments.base import Experiment, Outcome, Run
 from keyless.paper.experiments.drawing import bars, finish, legend, panels
 from keyless.paper.experiments.synthetic import match_informed
-from keyless.tables import to_problem
+from keyless.paper.problem import to_problem
 
 __all__ = ["EXPERIMENT", "filled", "ratings", "records", "sensors", "tracks"]
 

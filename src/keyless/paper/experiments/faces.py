@@ -17,6 +17,7 @@ from scipy.io import loadmat
 from sklearn.datasets import load_sample_image
 
 from keyless.assignment import from_coupling
+from keyless.block import Block
 from keyless.completion import soft_impute
 from keyless.lowrank import leading_svd, nuclear_norm, project_rank
 from keyless.metrics import hamming, relative_error
@@ -24,8 +25,8 @@ from keyless.paper import M3O, Baseline, DecayingEntropy, Fixed, PatchArranger, 
 from keyless.paper.downloads import data_home
 from keyless.paper.experiments.base import Experiment, Outcome, Run
 from keyless.paper.experiments.drawing import LINES, finish, panels
+from keyless.paper.problem import PatchProblem, pair_cost
 from keyless.plots import COLOURS, INK
-from keyless.problem import Block, PatchProblem, pair_cost
 from keyless.transport import sinkhorn
 
 __all__ = ["EXPERIMENT", "corrupt", "given_face", "lightings", "public_images", "solve", "upper_left"]

@@ -27,8 +27,8 @@ from keyless.paper.experiments.synthetic import (
     summary,
     wrong_rows,
 )
+from keyless.paper.problem import to_problem
 from keyless.plots import COLOURS, INK
-from keyless.tables import to_problem
 
 __all__ = ["EXPERIMENT", "VARIANTS", "solver", "trace"]
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keyless.block import Block
 from keyless.paper import M3O, Baseline, FixedEntropy, UnlabeledSensing
 from keyless.paper.experiments.ratings import (
     GENRES,
@@ -21,8 +22,8 @@ from keyless.paper.experiments.ratings import (
     soft_path,
     threshold_path,
 )
+from keyless.paper.problem import Problem
 from keyless.paper.schedules import CouplingStatistics
-from keyless.problem import Block, Problem
 
 __all__ = [
     "LEAKS",

@@ -10,8 +10,8 @@ import numpy as np
 from keyless.paper.experiments.base import Experiment, Outcome, Run
 from keyless.paper.experiments.drawing import finish, legend, panels, ranged
 from keyless.paper.experiments.synthetic import draw
+from keyless.paper.problem import to_problem
 from keyless.paper.solver import starting_estimate
-from keyless.tables import to_problem
 from keyless.transport import sinkhorn
 
 __all__ = ["EXPERIMENT", "iterations_needed"]

@@ -19,7 +19,7 @@ from keyless.linker import link
 from keyless.metrics import normalised_error
 from keyless.model import Information
 from keyless.paper import M3O
-from keyless.tables import to_problem
+from keyless.paper.problem import to_problem
 
 __all__ = [
     "FIGURE_ONE",
