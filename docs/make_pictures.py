@@ -31,12 +31,12 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import keyless
 from keyless import plots
-from keyless.alignment import anneal, procrustes
+from keyless.alignment.latents import anneal, procrustes
 from keyless.assignment import assign
 from keyless.datasets import ShuffledTables, make_shuffled_tables
 from keyless.engine import Side, find_pair
 from keyless.engine.crossing import crossings
-from keyless.likelihood import couple, expected_log_ratio
+from keyless.likelihood.pairs import couple, expected_log_ratio
 from keyless.maps import CanonicalModel, Coupled, cross_fit
 from keyless.maps.signatures import first_couplings, signature_cost, signatures
 from keyless.metrics import hamming

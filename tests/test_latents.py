@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from keyless.alignment import (
+from keyless.alignment.latents import (
     Alignment,
     Latents,
     alignments,
@@ -15,11 +15,12 @@ from keyless.alignment import (
     kicked,
     procrustes,
     settle,
+    signature_cost,
     signature_starts,
+    signatures,
     whiten,
 )
-from keyless.alignment.latents import signature_cost, signatures
-from keyless.likelihood import couple
+from keyless.likelihood.pairs import couple
 from keyless.model import Information
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from keyless.errors import InputError
-from keyless.likelihood.shared import shared_log_ratio
 from keyless.lowrank import project_rank, threshold_singular_values
 from keyless.paper.downloads import data_home
 from keyless.paper.experiments.movielens import PAPER, honest, honest_rival
@@ -25,6 +24,7 @@ from keyless.paper.experiments.ratings import (
     split_pairs,
     threshold_path,
 )
+from keyless.paper.experiments.shared_columns import shared_log_ratio
 
 needs_data = pytest.mark.skipif(
     not (data_home() / "ml-100k" / "u.data").is_file(),

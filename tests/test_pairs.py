@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from keyless.likelihood import (
+from keyless.likelihood.pairs import (
     FORBIDDEN,
     approximate_log_ratio,
     best_candidates,

@@ -15,10 +15,10 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import load_breast_cancer
 
 import keyless
-from keyless.alignment import Latents, anneal, procrustes, settle, signature_starts
+from keyless.alignment.latents import Latents, anneal, procrustes, settle, signature_starts
 from keyless.datasets import ShuffledTables
 from keyless.engine import Side, link_pair
-from keyless.likelihood import couple
+from keyless.likelihood.pairs import couple
 from keyless.metrics import hamming, normalised_error
 from keyless.model import fit_table, information, padded
 from keyless.model.scales import ScaleName, scale_table

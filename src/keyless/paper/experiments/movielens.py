@@ -386,7 +386,7 @@ def _notes(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         "training ratings. All honest completions have offsets for users and films; Oracle and keyless with shared "
         "films treat a film of two tables as one column, the others do not know of it. MUS, Baseline and M³O start "
         "from each table's own completion in its own order, and the tables are completed by the links they find.",
-        "keyless with shared films joins rows whose entries in common films agree (`keyless.likelihood.shared`), those "
+        "keyless with shared films joins rows whose entries in common films agree, those "
         f"whose match has odds of twenty to one or more: {100 * way:.0f}% of the way from SIC to Oracle. That rule was "
         "chosen by looking at seeds 0 and 1; the other seeds were not looked at before. Without shared films "
         "`keyless.link` decides; where its verdict is not “linked”, tables are not joined and are filled alone, so its "

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from keyless.assignment import assign
-from keyless.likelihood.shared import shared_log_ratio
 from keyless.metrics import foscttm
 from keyless.paper.experiments.ratings import Fit, Ratings, choose, complete
+from keyless.paper.experiments.shared_columns import shared_log_ratio
 
 __all__ = ["Platforms", "SharedLink", "fill_alone", "fill_joined", "link_by_shared_films", "shuffled_platforms"]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from keyless.datasets import ShuffledTables, make_shuffled_tables
-from keyless.likelihood import pair_log_ratio
+from keyless.likelihood.pairs import pair_log_ratio
 from keyless.linker import link
 from keyless.metrics import normalised_error
 from keyless.model import Information
