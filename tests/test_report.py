@@ -584,7 +584,8 @@ def test_tables_of_all_kinds_have_a_page(linked_by_hand, kind, tmp_path):
 @pytest.mark.parametrize("rows", [1, 2])
 def test_small_tables_have_a_page(linked_by_hand, rows):
     tables = [np.arange(2.0 * rows).reshape(rows, 2), np.arange(3.0 * rows).reshape(rows, 3)]
-    Outline(render(linked_by_hand(tables, [np.full(rows, -1)], rank=1)))
+    said = Outline(render(linked_by_hand(tables, [np.full(rows, -1)], rank=1))).said
+    assert f"rows without a partner, at 90% or surer {rows} " in said
 
 
 def test_a_result_shows_itself_in_a_notebook(clinic_lab_and_watch, hostile_links):

@@ -60,13 +60,12 @@ def saved():
     return saved_members()
 
 
-def refused(path, *, because=""):
+def refused(path):
     with pytest.raises(InputError) as caught:
         keyless.load(path)
     said = str(caught.value)
     assert "\n" not in said
     assert len(said) <= 2_000
-    assert because in said
     return said
 
 
@@ -111,7 +110,7 @@ def test_arrays_of_another_type_shape_or_range_are_refused(saved, tmp_path, name
     path = tmp_path / "links.keyless"
     with np.errstate(invalid="ignore"):
         write(path, with_array(saved, name, change(array_of(saved, name))))
-    refused(path, because=because)
+    assert because in refused(path)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +146,7 @@ def test_documents_that_do_not_fit_are_refused(saved, tmp_path, change):
     change(document)
     path = tmp_path / "links.keyless"
     write(path, with_document(saved, document))
-    refused(path)
+    assert "links.keyless: must be a saved keyless result" in refused(path)
 
 
 def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_is_unpacked(saved, tmp_path):
@@ -162,10 +161,11 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_is_unpacked
             made.writestr(f"arrays/9.{number}.npy", buffer.getvalue())
     assert path.stat().st_size < 5e6
     tracemalloc.start()
-    said = refused(path, because="of memory, and 537 MB are allowed")
+    said = refused(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert "unpacked it would take 8" in said
+    assert "of memory, and 537 MB are allowed" in said
     assert peak < 20e6
 
 
@@ -175,13 +175,13 @@ def test_a_header_that_promises_more_numbers_than_there_are_takes_no_memory(save
     at = content.index(b"(12,)")
     content[at : at + 20] = b"(999999999999,), }  "
     write(path, saved | {"arrays/1.probability.npy": bytes(content)})
-    refused(path, because="damaged")
+    assert "damaged" in refused(path)
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_other_compression_is_refused(saved, tmp_path, method):
     write(tmp_path / "links.keyless", saved, compression=method)
-    refused(tmp_path / "links.keyless", because="damaged or of another kind")
+    assert "damaged or of another kind" in refused(tmp_path / "links.keyless")
 
 
 def test_encrypted_parts_are_refused(saved, tmp_path):
@@ -194,7 +194,7 @@ def test_encrypted_parts_are_refused(saved, tmp_path):
         struct.pack_into("<H", content, at + 8, 1)
         at = content.find(b"PK\x01\x02", at + 4)
     path.write_bytes(content)
-    refused(path, because="damaged or of another kind")
+    assert "damaged or of another kind" in refused(path)
 
 
 def test_the_same_part_twice_is_refused(saved, tmp_path):
@@ -202,12 +202,12 @@ def test_the_same_part_twice_is_refused(saved, tmp_path):
     write(path, saved)
     with zipfile.ZipFile(path, "a") as made, pytest.warns(UserWarning, match="Duplicate"):
         made.writestr("links.json", saved["links.json"])
-    refused(path, because="damaged or of another kind")
+    assert "damaged or of another kind" in refused(path)
 
 
 def test_deep_json_is_refused(saved, tmp_path):
     write(tmp_path / "links.keyless", saved | {"links.json": b"[" * 200_000})
-    refused(tmp_path / "links.keyless", because="damaged or of another kind")
+    assert "damaged or of another kind" in refused(tmp_path / "links.keyless")
 
 
 def test_large_documents_are_stored_and_read(tmp_path, monkeypatch):
@@ -228,6 +228,7 @@ def test_whatever_is_changed_the_answer_is_a_result_or_one_line(draw):
         path = Path(folder) / "links.keyless"
         path.write_bytes(content)
         loaded_or_refused(path)
+        assert path.read_bytes() == content
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------

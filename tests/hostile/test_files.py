@@ -35,9 +35,10 @@ LITTLE = 50_000_000
 def test_broken_files_are_read_or_refused_in_one_line(draw):
     ending, content = broken_file(draw)
     with TemporaryDirectory() as folder:
-        path = Path(folder) / f"table{ending}"
-        path.write_bytes(content)
-        file_outcome(path)
+        one, two = (Path(folder) / f"{name}{ending}" for name in ("one", "two"))
+        one.write_bytes(content)
+        two.write_bytes(content)
+        assert file_outcome(one) == file_outcome(two)
 
 
 def test_unpacking_stops_at_the_memory_that_is_allowed_and_says_what_it_takes(tmp_path):
