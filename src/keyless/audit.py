@@ -123,16 +123,15 @@ class Audit:
         return "\n".join(lines)
 
 
-def singled_out(links: Links, levels: Sequence[float] = LEVELS) -> dict[float, int]:
-    """Return how many matches of all tables are at least so sure.
+def singled_out(links: Links) -> dict[float, int]:
+    """Return how many matches of all tables reach each of `LEVELS`.
 
     Args:
         links: a result.
-        levels: probabilities.
     """
     chance = [link.probability[link.permutation >= 0] for link in links.found.values()]
     sure = np.nan_to_num(np.concatenate(chance))
-    return {level: int((sure >= level).sum()) for level in levels}
+    return {level: int((sure >= level).sum()) for level in LEVELS}
 
 
 def audit(

@@ -7,18 +7,16 @@ saved by `ax.figure.savefig`.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from keyless.arrays import FloatArray
+from keyless.arrays import FloatArray, IntArray
 from keyless.errors import InputError
+from keyless.plot_style import COLOURS, GRID, INK, MUTED, Picture, finish, legend, named_rows, new_axes, short
 
 __all__ = [
     "BANDS",
@@ -39,36 +37,15 @@ __all__ = [
 ]
 
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-INK, MUTED, GRID = "#24292f", "#6b7480", "#dfe3e8"
 BANDS = ("at least 99% sure", "90 to 99%", "50 to 90%", "less than 50%", "no partner")
 """How sure a match is said to be; the last is for rows that have none."""
 
 _BAND_COLOURS = (COLOURS[0], COLOURS[5], COLOURS[4], COLOURS[1], GRID)
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _LINES = ("-", "--", "-.", ":")
-_SIZE, _SMALL = 10.5, 9.5
 _CURVE_POINTS, _STRIP_POINTS = 300, 40
-_LONGEST_NAME = 22
 _CHECKS = frozenset({"chance", "calibration", "matched"})
 """Stages that come after the search, whose objective is another."""
-_NOTEBOOK_DPI = 110
-"""Dots per inch of a picture in a notebook: 4.5 inches are about 500 dots wide."""
-
-_OWN = "keyless"
-"""Marks figures made here, whose layout makes room for a legend outside the axes."""
-
-
-class Picture(Axes):
-    """Axes that a notebook shows as a picture when they are the last expression of a cell."""
-
-    def _repr_png_(self) -> bytes:
-        file = io.BytesIO()
-        figure = self.get_figure(root=True)
-        assert figure is not None
-        # On white: a figure without a background is unreadable in a dark notebook.
-        figure.savefig(file, format="png", dpi=_NOTEBOOK_DPI, facecolor="white")
-        return file.getvalue()
 
 
 def evidence(
@@ -93,7 +70,7 @@ def evidence(
         'Chance reaches 0.3 nats a row; the link reaches 12.1'
     """
     count = len(scores)
-    ax = _axes(ax, height=1.5 + 0.42 * count)
+    ax = new_axes(ax, height=1.5 + 0.42 * count)
     rows = np.arange(count)[::-1]
     for row, score, nulls, need in zip(rows, scores, null_scores, needed, strict=True):
         last = row == 0
@@ -112,9 +89,9 @@ def evidence(
     margin = 0.05 * (max(reach) - min(reach) or 1.0)
     ax.set_xlim(min(reach) - margin, max(reach) + margin)
     ax.set_ylim(-0.6, count - 0.4)
-    _named_rows(ax, rows, names)
-    _finish(ax, title=_evidence_title(scores, null_scores), xlabel="nats a row", grid="x")
-    return _legend(ax, below=True)
+    named_rows(ax, rows, names)
+    finish(ax, title=_evidence_title(scores, null_scores), xlabel="nats a row", grid="x")
+    return legend(ax, below=True)
 
 
 def _evidence_title(scores: Sequence[float], null_scores: Sequence[Sequence[float]]) -> str:
@@ -159,7 +136,7 @@ def certainty(
         '2 of 3 rows are matched at 90% or surer'
     """
     counts = np.array([certainty_counts(p, q) for p, q in zip(permutations, probabilities, strict=True)])
-    ax = _axes(ax, height=1.55 + 0.42 * len(counts))
+    ax = new_axes(ax, height=1.55 + 0.42 * len(counts))
     rows = np.arange(len(counts))[::-1]
     left = np.zeros(len(counts))
     for band, (label, colour) in enumerate(zip(BANDS, _BAND_COLOURS, strict=True)):
@@ -167,11 +144,11 @@ def certainty(
                 label=label)  # fmt: skip
         left += counts[:, band]
     total, sure = int(counts.sum()), int(counts[:, :2].sum())
-    _named_rows(ax, rows, names)
+    named_rows(ax, rows, names)
     ax.set_xlim(0, max(1.0, float(left.max(initial=0.0))))
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    _finish(ax, title=f"{sure:,} of {total:,} rows are matched at 90% or surer", xlabel="reference rows", grid="x")
-    return _legend(ax, below=True)
+    finish(ax, title=f"{sure:,} of {total:,} rows are matched at 90% or surer", xlabel="reference rows", grid="x")
+    return legend(ax, below=True)
 
 
 def coverage(probabilities: Sequence[Any], *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
@@ -188,38 +165,38 @@ def coverage(probabilities: Sequence[Any], *, names: Sequence[str] | None = None
         >>> coverage([[0.99, 0.97, 0.2]]).get_title(loc="left")
         'Keep the 2 surest of 3 matches, and 98% of them should be right'
     """
-    ax = _axes(ax)
+    ax = new_axes(ax)
     lowest = 1.0
     stated = [np.asarray(p, dtype=np.float64) for p in probabilities]
     falling = [np.sort(p[~np.isnan(p)])[::-1] for p in stated]
     for number, ordered in enumerate(falling):
         if not ordered.size:
             continue
-        expected = np.cumsum(ordered) / np.arange(1, ordered.size + 1)
-        shown = np.unique(np.linspace(0, ordered.size - 1, _CURVE_POINTS).round().astype(int))
+        expected = _expected(ordered)
+        shown = _spaced(ordered.size, _CURVE_POINTS)
         ax.plot(
             shown + 1, expected[shown], color=COLOURS[number % 6], linestyle=_LINES[number % 4], linewidth=2,
-            label=None if names is None else _short(names[number]),
+            label=None if names is None else short(names[number]),
         )  # fmt: skip
         lowest = min(lowest, float(expected[-1]))
     ax.set_ylim(max(0.0, lowest - 0.08), 1.01)
     ax.set_xlim(left=0)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    _finish(
+    finish(
         ax,
         title=_coverage_title(np.sort(np.concatenate(falling))[::-1]),
         xlabel="matches kept, surest first",
         ylabel="expected right",
         grid="both",
     )
-    return _legend(ax) if names is not None and len(probabilities) > 1 else ax
+    return legend(ax) if names is not None and len(probabilities) > 1 else ax
 
 
 def _coverage_title(ordered: FloatArray) -> str:
     if not ordered.size:
         return "Nothing is matched"
-    expected = np.cumsum(ordered) / np.arange(1, ordered.size + 1)
+    expected = _expected(ordered)
     if expected[-1] >= 0.95:
         return f"Keep all {ordered.size:,} matches, and {_percent(expected[-1])} of them should be right"
     good = int((expected >= 0.95).sum())
@@ -250,7 +227,7 @@ def calibration(probability: Any, right: Any, *, bins: int = 10, ax: Axes | None
             f"right: must have one True or False for each probability, and there must be at least one; found shapes "
             f"{outcome.shape} and {stated.shape}."
         )
-    ax = _axes(ax, height=3.2)
+    ax = new_axes(ax, height=3.2)
     ax.plot([0, 1], [0, 1], color=MUTED, linewidth=1.2, linestyle="--", label="as stated")
     groups = np.array_split(np.argsort(stated, kind="stable"), min(bins, stated.size))
     means, shares = (np.array([values[group].mean() for group in groups]) for values in (stated, outcome))
@@ -265,8 +242,8 @@ def calibration(probability: Any, right: Any, *, bins: int = 10, ax: Axes | None
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     title = f"Stated {100 * stated.mean():.1f}% right on average; {100 * outcome.mean():.1f}% are"
-    _finish(ax, title=title, xlabel="stated probability", ylabel="share right", grid="both")
-    return _legend(ax)
+    finish(ax, title=title, xlabel="stated probability", ylabel="share right", grid="both")
+    return legend(ax)
 
 
 def factors(
@@ -292,21 +269,21 @@ def factors(
         'Partners lie 0.04 times as far apart as strangers on the shared factors'
     """
     ours, theirs = (np.asarray(points, dtype=np.float64).reshape(-1, 2) for points in (reference, table))
-    ax = _axes(ax, height=3.3)
-    drawn = np.unique(np.linspace(0, max(0, len(ours) - 1), min(shown, len(ours))).round().astype(int))
+    ax = new_axes(ax, height=3.3)
+    drawn = _spaced(len(ours), shown)
     ends = np.full((3 * len(drawn), 2), np.nan)
     ends[0::3], ends[1::3] = ours[drawn], theirs[drawn]
     ax.plot(ends[:, 0], ends[:, 1], color=MUTED, linewidth=0.7, alpha=0.6, zorder=1)
     for points, colour, marker, name in zip((ours, theirs), COLOURS, ("o", "^"), names, strict=False):
         ax.plot(
             points[drawn, 0], points[drawn, 1], marker, color=colour, markersize=4.6, alpha=0.75, markeredgewidth=0,
-            label=_short(name), zorder=2,
+            label=short(name), zorder=2,
         )  # fmt: skip
     xlabel = "first shared factor"
     if len(drawn) < len(ours):
         xlabel += f" ({len(drawn)} of {len(ours):,} pairs drawn)"
-    _finish(ax, title=_factors_title(ours, theirs), xlabel=xlabel, ylabel="second", grid="both")
-    return _legend(ax, below=True)
+    finish(ax, title=_factors_title(ours, theirs), xlabel=xlabel, ylabel="second", grid="both")
+    return legend(ax, below=True)
 
 
 def _factors_title(ours: FloatArray, theirs: FloatArray) -> str:
@@ -333,22 +310,22 @@ def correlations(values: Sequence[Any], *, names: Sequence[str] | None = None, a
         >>> correlations([[0.98, 0.9, 0.2]]).get_title(loc="left")
         '2 of 3 factors agree closely (above 0.8) between matched rows'
     """
-    ax = _axes(ax)
+    ax = new_axes(ax)
     arrays = [np.asarray(one, dtype=np.float64) for one in values]
     for number, one in enumerate(arrays):
         colour, place = COLOURS[number % 6], np.arange(1, one.size + 1) + 0.12 * (number - (len(arrays) - 1) / 2)
         ax.vlines(place, 0, one, color=colour, linewidth=1.6, alpha=0.5)
         ax.plot(
             place, one, _MARKERS[number % 6], color=colour, markersize=5.5,
-            label=None if names is None else _short(names[number]),
+            label=None if names is None else short(names[number]),
         )  # fmt: skip
     count = sum(one.size for one in arrays)
     close = sum(int((one > 0.8).sum()) for one in arrays)
     title = f"{close} of {count} factors agree closely (above 0.8) between matched rows" if count else "No factors"
     ax.set_ylim(0, 1.03)
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    _finish(ax, title=title, xlabel="factor, strongest first", ylabel="canonical correlation", grid="y")
-    return _legend(ax) if names is not None and len(arrays) > 1 else ax
+    finish(ax, title=title, xlabel="factor, strongest first", ylabel="canonical correlation", grid="y")
+    return legend(ax) if names is not None and len(arrays) > 1 else ax
 
 
 def objective(history: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -> Axes:
@@ -363,20 +340,21 @@ def objective(history: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -
         >>> objective(run).get_title(loc="left")
         'The objective went from 1.0 to 3.5 in 2.0 s'
     """
-    ax = _axes(ax)
+    ax = new_axes(ax)
     timed = all("seconds" in record for record in history)
     counted = ({"seconds": number} | dict(record) for number, record in enumerate(history, start=1))
     kept = [record for record in counted if np.isfinite(record["objective"])]
     stages = list(dict.fromkeys(record["stage"] for record in kept))
     for number, stage in enumerate(stages):
-        of_stage = _thinned([record for record in kept if record["stage"] == stage])
+        of_stage = [record for record in kept if record["stage"] == stage]
+        of_stage = [of_stage[k] for k in _spaced(len(of_stage), _CURVE_POINTS)]
         ax.plot(
             [record["seconds"] for record in of_stage], [record["objective"] for record in of_stage],
-            color=COLOURS[number % 6], marker=_MARKERS[number % 6], markersize=4, linewidth=1.3, label=_short(stage),
+            color=COLOURS[number % 6], marker=_MARKERS[number % 6], markersize=4, linewidth=1.3, label=short(stage),
         )  # fmt: skip
     title = _objective_title(kept, _duration if timed else _steps)
-    _finish(ax, title=title, xlabel="seconds" if timed else "steps", ylabel="objective", grid="both")
-    return _legend(ax, below=True) if kept else ax
+    finish(ax, title=title, xlabel="seconds" if timed else "steps", ylabel="objective", grid="both")
+    return legend(ax, below=True) if kept else ax
 
 
 def _objective_title(records: Sequence[Mapping[str, Any]], span: Callable[[float], str]) -> str:
@@ -406,11 +384,11 @@ def starts(names: Sequence[str], scores: Any, *, ax: Axes | None = None) -> Axes
         frequent = sorted(kinds, key=lambda kind: -max(reached[[n == kind for n in names]]))[:7]
         names = [name if name in frequent else "others" for name in names]
         kinds = [*frequent, "others"]
-    ax = _axes(ax, height=max(1.9, 1.25 + 0.28 * len(kinds)))
+    ax = new_axes(ax, height=max(1.9, 1.25 + 0.28 * len(kinds)))
     rows, drawn = np.arange(len(kinds))[::-1], 0
     for row, kind in zip(rows, kinds, strict=True):
         inside = np.sort(reached[[name == kind for name in names]])
-        inside = inside[np.unique(np.linspace(0, inside.size - 1, _STRIP_POINTS).round().astype(int))]
+        inside = inside[_spaced(inside.size, _STRIP_POINTS)]
         drawn += inside.size
         # Spread equal scores over the height of the row, the same way every time.
         offset = 0.5 * ((np.arange(inside.size) * 0.618) % 1 - 0.5) if inside.size > 1 else np.zeros(inside.size)
@@ -418,11 +396,11 @@ def starts(names: Sequence[str], scores: Any, *, ax: Axes | None = None) -> Axes
     if reached.size:
         ax.axvline(float(reached.max()), color=INK, linewidth=1, linestyle=(0, (2, 1.4)))
     ax.set_ylim(-0.6, max(1, len(kinds)) - 0.4)
-    _named_rows(ax, rows, kinds)
+    named_rows(ax, rows, kinds)
     xlabel = "nats a row that a start led to"
     if drawn < reached.size:
         xlabel += f" ({drawn} of {reached.size:,} drawn)"
-    _finish(ax, title=_starts_title(reached), xlabel=xlabel, grid="x")
+    finish(ax, title=_starts_title(reached), xlabel=xlabel, grid="x")
     return ax
 
 
@@ -436,68 +414,14 @@ def _starts_title(reached: FloatArray) -> str:
     return f"{close} of {reached.size} starts end{'s' if close == 1 else ''} within 5% of the best"
 
 
-# --- the look --------------------------------------------------------------------------------------------------------
+def _spaced(count: int, most: int) -> IntArray:
+    """Return at most so many of the numbers from 0 to `count` - 1, evenly spaced."""
+    return np.unique(np.linspace(0, max(count - 1, 0), min(count, most)).round().astype(np.int64))
 
 
-def _axes(ax: Axes | None, *, width: float = 4.5, height: float = 2.7) -> Axes:
-    if ax is not None:
-        return ax
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.set_gid(_OWN)
-    figure.patch.set_alpha(0)
-    return figure.add_subplot(axes_class=Picture)
-
-
-def _finish(ax: Axes, *, title: str, xlabel: str, ylabel: str = "", grid: str) -> None:
-    ax.set_title(title, loc="left", fontsize=_SIZE + 1, color=INK, fontweight="bold", parse_math=False, wrap=True)
-    ax.set_xlabel(xlabel, fontsize=_SIZE, color=INK)
-    ax.set_ylabel(ylabel, fontsize=_SIZE, color=INK)
-    ax.patch.set_alpha(0)
-    for side, spine in ax.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(MUTED)
-    ax.tick_params(labelsize=_SMALL, color=MUTED, labelcolor=INK)
-    ax.set_axisbelow(True)
-    if grid in ("x", "both"):
-        ax.xaxis.grid(True, color=GRID, linewidth=0.8)
-    if grid in ("y", "both"):
-        ax.yaxis.grid(True, color=GRID, linewidth=0.8)
-
-
-def _legend(ax: Axes, *, below: bool = False) -> Axes:
-    """Explain the marks: beside the curves, or below where they would hide something."""
-    figure = ax.get_figure(root=True)
-    style: dict[str, Any] = {"fontsize": _SMALL, "frameon": False, "labelcolor": INK, "handletextpad": 0.5}
-    handles, labels = ax.get_legend_handles_labels()
-    if below and figure is not None and figure.get_gid() == _OWN:
-        legend = figure.legend(handles, labels, loc="outside lower center", ncols=3 if len(labels) != 4 else 2, **style)
-    else:
-        legend = ax.legend(handles, labels, loc="best", **style)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-    return ax
-
-
-def _named_rows(ax: Axes, rows: Any, names: Sequence[str] | None) -> None:
-    """Label the rows; a name is shown as it is, dollar signs too."""
-    ax.set_yticks(rows if names is not None else [])
-    if names is not None:
-        for label in ax.set_yticklabels([_short(name) for name in names]):
-            label.set_parse_math(False)
-
-
-def _short(name: object) -> str:
-    """Return a name as one short line."""
-    text = "".join(letter for letter in " ".join(str(name).split()) if letter.isprintable())
-    # Matplotlib takes labels that begin with an underscore for private.
-    text = f"\u200b{text}" if text.startswith("_") else text
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
-
-
-def _thinned(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    chosen = np.unique(np.linspace(0, len(records) - 1, _CURVE_POINTS).round().astype(int))
-    return [records[k] for k in chosen]
+def _expected(probability: FloatArray) -> FloatArray:
+    """Return which share of the first k matches should be right, for each k."""
+    return np.asarray(np.cumsum(probability) / np.arange(1, probability.size + 1))
 
 
 def _percent(share: float) -> str:

@@ -49,6 +49,9 @@ _SAME_SCORE = 1e-3
 _WARM_STEPS, _COLD_STEPS = 10, 50
 """Steps of a coupling at each temperature, begun where the one before ended, and begun from nothing."""
 
+_PLANES, _BEAM = 3, 4
+"""Directions of worst fit in whose planes a local optimum is turned, and local optima that are turned in a round."""
+
 
 @dataclass(frozen=True, eq=False)
 class Latents:
@@ -291,14 +294,13 @@ def expected_score(left: Information, right: Information) -> float:
     return half_logdet(left.precision) + half_logdet(right.precision) - together
 
 
-def kicked(left: Latents, right: Latents, found: Alignment, *, planes: int = 3) -> list[FloatArray]:
+def kicked(left: Latents, right: Latents, found: Alignment) -> list[FloatArray]:
     """Return rotations next to a local optimum: reflected along, or turned by 90° within, directions of worst fit.
 
     Args:
         left: latents of the left table.
         right: latents of the right table.
         found: the local optimum.
-        planes: turns are made in the planes of this many worst directions, reflections along all directions.
     """
     first, second = left.white, right.white @ found.rotation
     cross = first.T @ (found.coupling @ second)
@@ -306,8 +308,8 @@ def kicked(left: Latents, right: Latents, found: Alignment, *, planes: int = 3) 
     worst = vectors[:, ::-1].T
     identity = np.eye(len(cross))
     moves = [identity - 2 * np.outer(axis, axis) for axis in worst]
-    for a, one in enumerate(worst[:planes]):
-        for other in worst[a + 1 : planes]:
+    for a, one in enumerate(worst[:_PLANES]):
+        for other in worst[a + 1 : _PLANES]:
             flat = identity - np.outer(one, one) - np.outer(other, other)
             turn = np.outer(one, other) - np.outer(other, one)
             moves += [flat + turn, flat - turn]
@@ -329,21 +331,19 @@ def alignments(
     *,
     allowed: BoolArray | None = None,
     given: Sequence[tuple[str, FloatArray]] = (),
-    beam: int = 4,
     rounds: int = 3,
     landmarks: int = 500,
 ) -> Iterator[Alignment]:
     """Yield alignments of the right table onto the left one, the cheapest and most reliable first.
 
     First the given couplings; then every signature start, annealed; then, for up to `rounds` rounds, the neighbours
-    (see `kicked`) of the `beam` best local optima so far. The caller stops when one is good enough.
+    (see `kicked`) of the `_BEAM` best local optima so far. The caller stops when one is good enough.
 
     Args:
         left: information of the left rows.
         right: information of the right rows; its latents may be turned against the left's.
         allowed: which pairs may be; None allows all.
         given: named couplings to try first.
-        beam: how many local optima are kicked per round.
         rounds: how many rounds of kicks at most.
         landmarks: larger tables are annealed on this many of their outermost rows.
     """
@@ -360,7 +360,7 @@ def alignments(
     tried: list[float] = []
     for _ in range(rounds):
         pool = distinct(pool)
-        fresh = [found for found in pool[:beam] if all(abs(found.score - score) > _SAME_SCORE for score in tried)]
+        fresh = [found for found in pool[:_BEAM] if all(abs(found.score - score) > _SAME_SCORE for score in tried)]
         for found in fresh:
             tried.append(found.score)
             for rotation in kicked(search.left, search.right, found):

@@ -18,6 +18,9 @@ from keyless.progress import in_time
 
 __all__ = ["Factors", "principal_factors", "standardise", "whitened"]
 
+_NOTHING = 1e-3
+"""Components weaker than this part of the strongest are rounding, or exact dependencies between columns."""
+
 
 @dataclass(frozen=True, eq=False)
 class Factors:
@@ -71,7 +74,6 @@ def principal_factors(
     scores: FloatArray,
     *,
     max_rank: int = 40,
-    tolerance: float = 1e-3,
     largest_score: float = 5.0,
     leading: Sequence[int] = (),
 ) -> Factors:
@@ -83,8 +85,6 @@ def principal_factors(
     Args:
         scores: rows × columns, complete; columns are centred and scaled again.
         max_rank: the most factors kept.
-        tolerance: components weaker than this part of the strongest are rounding, or exact dependencies between
-            columns, and are dropped.
         largest_score: scores are pulled in to this many standard deviations, so that no outlier owns a factor.
         leading: columns that become factors of their own, before all others; the components are of what they leave.
 
@@ -103,25 +103,25 @@ def principal_factors(
     if not table.size:
         return Factors(np.zeros((n_rows, 1)), np.ones(1))
     if len(leading):
-        return _with_leading(scores, table, leading, max_rank=max_rank, tolerance=tolerance, largest=largest_score)
+        return _with_leading(scores, table, leading, max_rank=max_rank, largest=largest_score)
     left, strengths, _ = in_time(lambda: np.linalg.svd(table, full_matrices=False))
-    present = int(np.sum(strengths > tolerance * strengths[0]))
+    present = int(np.sum(strengths > _NOTHING * strengths[0]))
     rank = max(1, min(max_rank, n_rows // 4, present))
     signal = min(rank, _signal_rank(strengths, table.shape))
     return Factors(_signed(left[:, :rank]) * np.sqrt(n_rows), strengths[:rank], signal)
 
 
 def _with_leading(
-    scores: FloatArray, table: FloatArray, leading: Sequence[int], *, max_rank: int, tolerance: float, largest: float
+    scores: FloatArray, table: FloatArray, leading: Sequence[int], *, max_rank: int, largest: float
 ) -> Factors:
     """Return given columns as the first factors, and the principal components of what they leave of the table."""
     chosen = standardise(np.clip(standardise(scores[:, list(leading)]), -largest, largest))
     basis, sizes, _ = np.linalg.svd(chosen, full_matrices=False)
     # Of columns that say the same only one counts.
-    count = int(np.sum(sizes > tolerance * sizes[0])) if sizes.size else 0
+    count = int(np.sum(sizes > _NOTHING * sizes[0])) if sizes.size else 0
     basis = _signed(np.linalg.qr(chosen)[0] if count == chosen.shape[1] else basis[:, :count])[:, :max_rank]
     left, strengths, _ = np.linalg.svd(table - basis @ (basis.T @ table), full_matrices=False)
-    present = int(np.sum(strengths > tolerance * strengths[0])) if strengths.size else 0
+    present = int(np.sum(strengths > _NOTHING * strengths[0])) if strengths.size else 0
     rank = max(0, min(max_rank, len(scores) // 4) - basis.shape[1])
     rest = _signed(left[:, : min(rank, present)])
     strongest = strengths[0] if rest.shape[1] else 1.0

@@ -88,7 +88,6 @@ def fit_moments(
     rank: int,
     max_iter: int = 2_000,
     tolerance: float = 1e-8,
-    prune: bool = True,
     expired: Callable[[], bool] | None = None,
 ) -> FactorModel:
     """Fit the factor model that `keyless.model.factor_model.fit` would fit to the rows.
@@ -100,7 +99,6 @@ def fit_moments(
         rank: factors to begin with at most; those that stand out from noise, and some more, are enough.
         max_iter: stop after so many steps.
         tolerance: stop when the evidence changes by less than this per entry.
-        prune: drop factors the data do not support.
         expired: asked before every step whether to end with the model there is.
 
     Example:
@@ -123,7 +121,7 @@ def fit_moments(
 
     start = model_from_directions(directions, noise=0.03)
     return fit_steps(
-        step, start, entries=rows * width, max_iter=max_iter, tolerance=tolerance, prune=prune, expired=expired
+        step, start, entries=rows * width, max_iter=max_iter, tolerance=tolerance, prune=True, expired=expired
     )[0]
 
 

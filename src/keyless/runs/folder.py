@@ -254,8 +254,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _some(names: Iterable[str], *, most: int = 3) -> str:
-    """Name a few, and say how many more there are."""
+def _some(names: Iterable[str]) -> str:
+    """Name three, and say how many more there are."""
     ordered = sorted(names)
-    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return ", ".join(ordered[:most]) + more
+    more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
+    return ", ".join(ordered[:3]) + more

@@ -202,9 +202,7 @@ def matches_text(
         raw_cells: leave text as it is, also where a spreadsheet would run it as a formula.
         min_probability: leave out lines of matches that are less likely.
     """
-    lines = _matches(links)
-    if min_probability is not None:
-        lines = lines[lines["row_id"].isna() | (lines["probability"] >= min_probability)]
+    lines = _matches(links, min_probability=min_probability)
     return text_of(lines, dialect_of(links.tables[0], out_format), raw_cells=raw_cells)
 
 
@@ -257,24 +255,11 @@ def match_records(links: Links, *, min_probability: float | None = None) -> list
         links: the result.
         min_probability: leave out matches that are less likely.
     """
-    reference, *others = links.tables
-    return [
-        {
-            "reference_id": str(label),
-            "table": table.name,
-            "row_id": str(table.row_ids[row]) if row >= 0 else None,
-            "probability": probability,
-            "margin": margin,
-        }
-        for table, found in ((table, links.found[table.name]) for table in others)
-        for label, row, probability, margin in zip(
-            reference.row_ids, found.permutation, found.probability, found.margin, strict=True
-        )
-        if row < 0 or min_probability is None or probability >= min_probability
-    ]
+    lines = _matches(links, min_probability=min_probability)
+    return [dict(zip(lines.columns, line, strict=True)) for line in lines.itertuples(index=False, name=None)]
 
 
-def _matches(links: Links) -> pd.DataFrame:
+def _matches(links: Links, *, min_probability: float | None = None) -> pd.DataFrame:
     """The lines of `matches.csv` as a frame, made column by column: there can be millions of them."""
     reference, *others = links.tables
     parts = []
@@ -292,7 +277,10 @@ def _matches(links: Links) -> pd.DataFrame:
                 }
             )
         )
-    return pd.concat(parts, ignore_index=True)
+    lines = pd.concat(parts, ignore_index=True)
+    if min_probability is None:
+        return lines
+    return lines[lines["row_id"].isna() | (lines["probability"] >= min_probability)]
 
 
 def with_ids(frame: pd.DataFrame, ids: Sequence[Any], *, name: str = "reference_id") -> pd.DataFrame:

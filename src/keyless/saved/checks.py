@@ -117,10 +117,10 @@ def mapping(value: Any, name: str) -> dict[str, Any]:
     return dict(value)
 
 
-def sequence(value: Any, name: str, *, size: int | None = None) -> list[Any]:
-    """Check a list; `size`: how long it must be."""
-    if not isinstance(value, list | tuple) or (size is not None and len(value) != size):
-        raise ValueError(f"{name} must be a list" + ("" if size is None else f" of {size}"))
+def sequence(value: Any, name: str) -> list[Any]:
+    """Check a list."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{name} must be a list")
     return list(value)
 
 

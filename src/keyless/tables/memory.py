@@ -59,9 +59,7 @@ def has_many_rows(sizes: Iterable[int]) -> bool:
     return max(sizes, default=0) >= LARGE_ROWS
 
 
-def memory_needed(
-    shapes: Sequence[tuple[int, int]], *, all_pairs: bool | None = None, in_memory: Sequence[bool] | None = None
-) -> int:
+def memory_needed(shapes: Sequence[tuple[int, int]], *, in_memory: Sequence[bool] | None = None) -> int:
     """Return about how many bytes it takes to link tables of these shapes, the reference first.
 
     Below `LARGE_ROWS` rows a search holds some arrays of reference rows × rows per table, more of them while it seeks a
@@ -71,7 +69,6 @@ def memory_needed(
 
     Args:
         shapes: rows and columns of each table.
-        all_pairs: whether all pairs of rows are held; None: below `LARGE_ROWS` rows.
         in_memory: whether each table is held in memory, rather than on disk; None: all are.
 
     Example:
@@ -88,7 +85,7 @@ def memory_needed(
         for (rows, columns), here in zip(shapes, in_memory or [True] * len(shapes), strict=True)
         if here
     )
-    if has_many_rows(rows for rows, _ in shapes) if all_pairs is None else not all_pairs:
+    if has_many_rows(rows for rows, _ in shapes):
         most, rank = max(rows for rows, _ in shapes), min(_RANK, sum(columns for _, columns in shapes))
         candidates = most * len(shapes[1:]) * _CANDIDATES * _CANDIDATE_BYTES
         arrays = _FACTOR_ARRAYS if in_memory is None or any(in_memory) else _FACTOR_ARRAYS_ON_DISK

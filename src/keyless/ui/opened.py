@@ -224,16 +224,15 @@ class Opened:
             raise InputError(f"row {row}: {self.links.reference} has none of that number.")
         return row
 
-    def candidates(self, name: str, row: int, *, most: int = CANDIDATES) -> list[tuple[int, float]]:
+    def candidates(self, name: str, row: int) -> list[tuple[int, float]]:
         """Return the likeliest partners of a row with their probabilities, −1 for nobody, the likeliest first.
 
         Args:
             name: of the table.
             row: number of the reference row.
-            most: how many.
         """
         partners, nobody = distribution(link_of_rows(self.links.found[name], [row]))
-        _, places, chance = ranked(partners, nobody, most)
+        _, places, chance = ranked(partners, nobody, CANDIDATES)
         listed = zip(places.tolist(), chance.tolist(), strict=True)
         return [(place, probability) for place, probability in listed if probability > 0]
 
