@@ -29,6 +29,7 @@ __all__ = [
     "FloatArray",
     "IntArray",
     "NumpyArray",
+    "RandomState",
     "SingleArray",
     "array_like",
     "as_cost",
@@ -64,6 +65,9 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 NumpyArray: TypeAlias = NDArray[Any]
 SingleArray: TypeAlias = NDArray[np.float32]
 """Numbers of many rows, in single precision."""
+
+RandomState: TypeAlias = int | np.random.Generator | np.random.RandomState | None
+"""What a random generator is made from."""
 
 _NUMPY = array_api_compat.array_namespace(np.empty(0))
 
@@ -468,7 +472,7 @@ def exp_in_place(array: Array) -> Array:
     return namespace(array).exp(array)
 
 
-def random_generator(random_state: Any) -> np.random.Generator:
+def random_generator(random_state: RandomState) -> np.random.Generator:
     """Return the one random generator of a run, made from a seed, a generator (also numpy's old one) or None."""
     if isinstance(random_state, np.random.RandomState):
         random_state = int(random_state.randint(2**31 - 1))

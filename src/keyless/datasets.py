@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 
-from keyless.arrays import check_count, check_nonnegative, check_positive, random_generator
+from keyless.arrays import RandomState, check_count, check_nonnegative, check_positive, random_generator
 from keyless.errors import InputError
 
 __all__ = ["ShuffledTables", "load_shuffled_tumours", "make_shuffled_tables"]
@@ -69,7 +69,7 @@ def make_shuffled_tables(
     overlap: float = 1.0,
     scale: bool = False,
     names: Sequence[str] | None = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
 ) -> ShuffledTables:
     """Draw M = R·E + η·W, cut it into tables, shuffle the rows of all but the first, and remove entries.
 
@@ -246,7 +246,7 @@ def _as_tuple(values: Any, name: str, what: str) -> tuple[Any, ...]:
 
 
 def load_shuffled_tumours(
-    *, observed: float = 1.0, random_state: Any = None
+    *, observed: float = 1.0, random_state: RandomState = None
 ) -> tuple[dict[str, pd.DataFrame], dict[str, NDArray[np.intp]]]:
     """Return scikit-learn's breast-cancer measurements as two tables without a common column, rows shuffled.
 

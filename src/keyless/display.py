@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keyless.arrays import FloatArray, IntArray
 from keyless.block import Block
 from keyless.errors import InputError
 from keyless.evidence import Evidence, overall
 from keyless.model.joint_model import JointModel
 from keyless.model.shared_factors import shared_positions
+from keyless.table_link import TableLink
 from keyless.tables import Table
 
 if TYPE_CHECKING:
@@ -47,12 +49,12 @@ class Sentence:
         return escape(self.words).format(*(f"<bdi>{escape(_one_line(name))}</bdi>" for name in self.names))
 
 
-def headline(reference: str, found: Mapping[str, Any]) -> Sentence:
+def headline(reference: str, found: Mapping[str, TableLink]) -> Sentence:
     """Return what was found, in one sentence.
 
     Args:
         reference: name of the reference.
-        found: per table, its `TableLink`.
+        found: what was found, per table.
     """
     names = tuple(found)
     verdicts = {name: link.evidence.verdict for name, link in found.items()}
@@ -101,7 +103,7 @@ class Views(ABC):
     """Pictures of a result and its look in a notebook; `Links` is one."""
 
     tables: tuple[Table, ...]
-    found: Mapping[str, Any]
+    found: Mapping[str, TableLink]
     model: JointModel
     choices: Mapping[str, Any]
     starts: tuple[Mapping[str, Any], ...]
@@ -194,7 +196,7 @@ class Views(ABC):
         """Names of the tables, where there are several to tell apart."""
         return tuple(self.found) if len(self.found) > 1 else None
 
-    def _positions(self, name: str) -> tuple[Any, Any]:
+    def _positions(self, name: str) -> tuple[FloatArray, FloatArray]:
         """Return both tables' positions of at most `_MOST_PAIRS` matched pairs, drawn at random but always the same."""
         if name not in self.found:
             raise InputError(f"name: must be one of {', '.join(map(repr, self.found))}; found {name!r}.")
@@ -214,7 +216,7 @@ class Views(ABC):
         """Return a table as it was linked."""
 
 
-def _rows_of(block: Block, rows: Any) -> Block:
+def _rows_of(block: Block, rows: IntArray) -> Block:
     return Block(block.values[rows], block.mask[rows], block.name, block.columns)
 
 

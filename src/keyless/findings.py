@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from keyless.arrays import FloatArray, IntArray
 from keyless.engine.repeats import Rivals, repeated_side
@@ -36,14 +37,14 @@ class Found:
     """
 
     permutation: IntArray
-    coupling: Any
+    coupling: FloatArray | sparse.csr_array
     correlations: FloatArray
     evidence: Evidence
     limits: Limits
     rivals: Rivals | None = None
 
     @classmethod
-    def of(cls, permutation: IntArray, coupling: Any, **rest: Any) -> Found:
+    def of(cls, permutation: IntArray, coupling: FloatArray | sparse.csr_array, **rest: Any) -> Found:
         """Return what was found, known pairs among the matches whatever the route made of them."""
         return cls(*with_known_pairs(permutation, coupling, rest["limits"]), **rest)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from keyless.arrays import RandomState
 from keyless.doorway import (
     check_no_options,
     check_reference,
@@ -22,7 +23,7 @@ from keyless.doorway import (
 from keyless.linking import Linking
 from keyless.links import Links
 from keyless.options import Options
-from keyless.progress import Deadline, usual_view
+from keyless.progress import Callback, Deadline, usual_view
 from keyless.search_options import Device, Effort, Partners, ScaleName
 from keyless.tables import Reading, read_tables
 
@@ -46,9 +47,9 @@ def link(
     effort: Effort = "normal",
     max_time: float | None = None,
     device: Device = "cpu",
-    random_state: int | np.random.Generator | np.random.RandomState | None = None,
+    random_state: RandomState = None,
     checkpoint: str | Path | None = None,
-    callback: Callable[[str, int, int, float], Any] | None = None,
+    callback: Callback | None = None,
 ) -> Links:
     """Find which rows of the tables are the same entity, how sure that is, and whether it can be told at all.
 

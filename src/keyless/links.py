@@ -9,7 +9,7 @@ large file is read from it again, which must be as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,50 +27,15 @@ from keyless.block import Block
 from keyless.errors import InputError, Status, printable
 from keyless.evidence import Evidence, overall
 from keyless.model.joint_model import JointModel
-from keyless.pairs.expected import ExpectedRight, expected_right
-from keyless.progress import usual_view
+from keyless.progress import Callback, usual_view
 from keyless.saved import checks
 from keyless.saved.archive import read_archive, write_archive
+from keyless.table_link import TableLink
 from keyless.tables import Reading, Table, frame_like, name_tables, read_like, with_missingness
 from keyless.tables.memory import available_memory, is_large
 from keyless.tables.saving import pack_table, unpack_table
 
 __all__ = ["Links", "TableLink", "load"]
-
-
-@dataclass(frozen=True, eq=False)
-class TableLink:
-    """What was found for one table.
-
-    Attributes:
-        permutation: `permutation[i]` is the row that belongs to reference row i, −1 for none.
-        probability: how likely that is right; for −1, how likely it is that there is no partner. The doubt whether
-            there is a map at all is included; where tables are unlinkable, it is that of a guess.
-        margin: log of how many times likelier that is than the likeliest other answer for the reference row, in nats.
-        coupling: `coupling[i, j]` is the probability that reference row i and row j are the same entity; an array, or a
-            `scipy.sparse.csr_array` of the pairs that were looked at where rows are many.
-        evidence: whether the table can be linked at all.
-        correlations: canonical correlations between the matched rows of the reference and of the table, falling; none
-            where too few rows are matched.
-        alone: how likely each reference row has no partner.
-    """
-
-    permutation: IntArray
-    probability: FloatArray
-    margin: FloatArray
-    coupling: FloatArray | sparse.csr_array
-    evidence: Evidence
-    correlations: FloatArray = field(default_factory=lambda: np.empty(0))
-    alone: FloatArray = field(default_factory=lambda: np.empty(0))
-
-    @property
-    def expected_right(self) -> ExpectedRight:
-        """How many matches are expected right, with an interval. Trust it only where `evidence.believed`."""
-        return expected_right(self.probability[self.permutation >= 0])
-
-    def __repr__(self) -> str:
-        matched = int((self.permutation >= 0).sum())
-        return f"TableLink: {self.evidence.verdict}; {matched:,} of {len(self.permutation):,} rows matched"
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,9 +176,7 @@ class Links(Answers):
         blocks, rows = self._placed
         return self.model.factors_of(blocks, rows)
 
-    def answer(
-        self, pairs: Any, not_pairs: Any = None, *, callback: Callable[[str, int, int, float], Any] | None = None
-    ) -> Links:
+    def answer(self, pairs: Any, not_pairs: Any = None, *, callback: Callback | None = None) -> Links:
         """Link the tables again, knowing more pairs of rows; everything else stays as it was set.
 
         Where the map was believed and the answers do not contradict it, the search begins from this link. Pairs that

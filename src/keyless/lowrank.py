@@ -15,6 +15,7 @@ from scipy import sparse
 
 from keyless.arrays import (
     Array,
+    RandomState,
     array_like,
     as_float,
     as_matrix,
@@ -276,7 +277,7 @@ def truncated_svd(
     start: Array | None = None,
     tolerance: float = 1e-6,
     max_iter: int = 200,
-    random_state: Any = 0,
+    random_state: RandomState = 0,
 ) -> SVD:
     """Return the best rank-`rank` factors, argmin ‖left·diag(singular_values)·rightᵀ − operator‖².
 
@@ -334,7 +335,7 @@ def _as_operator(operator: Operator) -> Operator:
     return operator
 
 
-def _first_block(operator: Operator, width: int, start: Array | None, random_state: Any) -> Array:
+def _first_block(operator: Operator, width: int, start: Array | None, random_state: RandomState) -> Array:
     columns = operator.shape[1]
     like = operator if _is_dense(operator) else np.empty(0, dtype=operator.dtype)
     xp = namespace(like)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
-
-from keyless.arrays import check_count, check_positive, find_device
+from keyless.arrays import RandomState, check_count, check_positive, find_device
 from keyless.errors import InputError
+from keyless.progress import Callback
 from keyless.search_options import Device, Effort, Partners, ScaleName, SearchOptions
 from keyless.tables import Reading
 
@@ -30,9 +29,9 @@ class Options(SearchOptions):
     within: str | Sequence[str] | None = None
     shared: Any = "auto"
     scales: ScaleName | Mapping[str, ScaleName] = "auto"
-    random_state: int | np.random.Generator | np.random.RandomState | None = None
+    random_state: RandomState = None
     checkpoint: str | Path | None = None
-    callback: Callable[[str, int, int, float], Any] | None = None
+    callback: Callback | None = None
 
     def check(self) -> None:
         """Refuse values that no table could make sense of."""

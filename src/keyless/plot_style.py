@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 __all__ = ["COLOURS", "GRID", "INK", "MUTED", "Picture", "finish", "legend", "named_rows", "new_axes", "short"]
 
@@ -80,7 +81,7 @@ def legend(ax: Axes, *, below: bool = False) -> Axes:
     return ax
 
 
-def named_rows(ax: Axes, rows: Any, names: Sequence[str] | None) -> None:
+def named_rows(ax: Axes, rows: NDArray[Any], names: Sequence[str] | None) -> None:
     """Label the rows; a name is shown as it is, dollar signs too."""
     ax.set_yticks(rows if names is not None else [])
     if names is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import ArrayLike
 
 from keyless.arrays import FloatArray, IntArray
 from keyless.errors import InputError
@@ -103,7 +104,7 @@ def _evidence_title(scores: Sequence[float], null_scores: Sequence[Sequence[floa
     return f"Chance reaches {max(chance):.1f} nats a row; {noun} {reached}"
 
 
-def certainty_counts(permutation: Any, probability: Any) -> tuple[int, ...]:
+def certainty_counts(permutation: ArrayLike, probability: ArrayLike) -> tuple[int, ...]:
     """Return how many reference rows fall in each of `BANDS`.
 
     Args:
@@ -117,8 +118,8 @@ def certainty_counts(permutation: Any, probability: Any) -> tuple[int, ...]:
 
 
 def certainty(
-    permutations: Sequence[Any],
-    probabilities: Sequence[Any],
+    permutations: Sequence[ArrayLike],
+    probabilities: Sequence[ArrayLike],
     *,
     names: Sequence[str] | None = None,
     ax: Axes | None = None,
@@ -151,7 +152,7 @@ def certainty(
     return legend(ax, below=True)
 
 
-def coverage(probabilities: Sequence[Any], *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+def coverage(probabilities: Sequence[ArrayLike], *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
     """Show how many matches should be right if only the surest ones are kept.
 
     What is drawn is the mean stated probability of the kept matches: what to expect, not what was measured.
@@ -208,7 +209,7 @@ def _coverage_title(ordered: FloatArray) -> str:
     )
 
 
-def calibration(probability: Any, right: Any, *, bins: int = 10, ax: Axes | None = None) -> Axes:
+def calibration(probability: ArrayLike, right: ArrayLike, *, bins: int = 10, ax: Axes | None = None) -> Axes:
     """Show stated probabilities against how often the matches are right, where the answer is known.
 
     Args:
@@ -247,8 +248,8 @@ def calibration(probability: Any, right: Any, *, bins: int = 10, ax: Axes | None
 
 
 def factors(
-    reference: Any,
-    table: Any,
+    reference: ArrayLike,
+    table: ArrayLike,
     *,
     names: Sequence[str] = ("reference", "table"),
     shown: int = 150,
@@ -298,7 +299,7 @@ def _factors_title(ours: FloatArray, theirs: FloatArray) -> str:
     return f"Partners lie {apart / strange:.2f} times as far apart as strangers on the shared factors"
 
 
-def correlations(values: Sequence[Any], *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+def correlations(values: Sequence[ArrayLike], *, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
     """Show the canonical correlations between matched rows.
 
     Args:
@@ -366,7 +367,7 @@ def _objective_title(records: Sequence[Mapping[str, Any]], span: Callable[[float
     return title if last is end else f"{title}; with checks the run took {span(end['seconds'])}"
 
 
-def starts(names: Sequence[str], scores: Any, *, ax: Axes | None = None) -> Axes:
+def starts(names: Sequence[str], scores: ArrayLike, *, ax: Axes | None = None) -> Axes:
     """Show how far the starts of a search got, one row per kind of start.
 
     Args:

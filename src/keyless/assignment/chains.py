@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keyless.arrays import FloatArray, IntArray, NumpyArray
 from keyless.progress import Deadline
 
 __all__ = ["Chains"]
@@ -51,17 +52,25 @@ class Chains:
     """
 
     def __init__(
-        self, *, indptr: Any, columns: Any, gains: Any, prices: Any, owners: Any, pairs: Any, steps: float = np.inf
+        self,
+        *,
+        indptr: NumpyArray,
+        columns: NumpyArray,
+        gains: NumpyArray,
+        prices: FloatArray,
+        owners: IntArray,
+        pairs: IntArray,
+        steps: float = np.inf,
     ) -> None:
         self._steps = steps
         # Single numbers come out of a memoryview faster than out of an array, and go into it, too.
         self._arrays = (columns, gains, prices)
-        self._indptr: Any = memoryview(indptr)
-        self._columns: Any = memoryview(columns)
-        self._gains: Any = memoryview(gains)
-        self._prices: Any = memoryview(prices)
-        self._owners: Any = memoryview(owners)
-        self._pairs: Any = memoryview(pairs)
+        self._indptr: Any = indptr.data
+        self._columns: Any = columns.data
+        self._gains: Any = gains.data
+        self._prices: Any = prices.data
+        self._owners: Any = owners.data
+        self._pairs: Any = pairs.data
 
     def place(self, row: int, deadline: Deadline) -> bool:
         """Place a row that has no column; return False, with nothing changed, when time or steps are used up."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 
-from keyless.arrays import FloatArray, IntArray
+from keyless.arrays import FloatArray, IntArray, NumpyArray
 from keyless.assignment.chains import Chains
 from keyless.progress import Deadline
 
@@ -36,9 +34,9 @@ class Market:
 
     def __init__(self, candidates: sparse.csr_array) -> None:
         n_rows, n_columns = candidates.shape
-        self._indptr: Any = candidates.indptr
-        self._columns: Any = candidates.indices
-        self._gains: Any = candidates.data
+        self._indptr: NumpyArray = candidates.indptr
+        self._columns: NumpyArray = candidates.indices
+        self._gains: NumpyArray = candidates.data
         self._prices: FloatArray = np.zeros(n_columns)
         self._owners: IntArray = np.full(n_columns, -1, dtype=np.int64)
         # The place of a row's pair among the stored ones tells both its column and its gain.

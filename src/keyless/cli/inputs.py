@@ -13,8 +13,9 @@ from keyless.errors import InputError
 from keyless.search_options import SearchOptions, check_not_removed
 
 if TYPE_CHECKING:
+    from keyless.arrays import FloatArray
     from keyless.runs import Fingerprint
-    from keyless.tables import Table
+    from keyless.tables import Reading, Table
 
 __all__ = [
     "STDIN",
@@ -142,7 +143,7 @@ def open_tables(
     return read_tables(named, reference=reference, reading=reading, to_link=to_link)[0]
 
 
-def reading_of(options: ReadingOptions) -> Any:
+def reading_of(options: ReadingOptions) -> Reading:
     """Return the options as the library takes them.
 
     Args:
@@ -251,10 +252,10 @@ def _same_rows(tables: Sequence[Table]) -> list[str]:
     """Return a warning for each two tables that hold the same rows, perhaps in another order."""
     import numpy as np
 
-    def column(table: Table, place: int) -> Any:
+    def column(table: Table, place: int) -> FloatArray:
         return np.sort(np.where(table.block.mask[:, place], table.block.values[:, place], np.inf))
 
-    def key(table: Table, order: Sequence[int]) -> Any:
+    def key(table: Table, order: Sequence[int]) -> FloatArray:
         values = np.where(table.block.mask, table.block.values, np.inf)[:, list(order)]
         return values[np.lexsort(values.T[::-1])]
 

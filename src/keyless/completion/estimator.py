@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from keyless.arrays import (
     Array,
+    RandomState,
     array_like,
     as_matrix,
     check_count,
@@ -279,7 +280,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         offsets: str = "columns",
         max_iter: int = 200,
         tolerance: float = 1e-7,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
     ) -> None:
         self.penalty = penalty
         self.rank = rank

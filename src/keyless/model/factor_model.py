@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -38,6 +37,9 @@ __all__ = [
     "posterior",
     "update_columns",
 ]
+
+Rows = slice | IntArray | BoolArray
+"""Which rows, or columns."""
 
 
 _TINY = 1e-12
@@ -71,7 +73,7 @@ class FactorModel:
         """Number of latent factors."""
         return int(self.loadings.shape[1])
 
-    def columns(self, chosen: Any) -> FactorModel:
+    def columns(self, chosen: Rows) -> FactorModel:
         """Return the same model seen through some of its columns (a slice or column numbers)."""
         return replace(
             self,
@@ -110,7 +112,7 @@ class Information:
         """Number of latent factors."""
         return int(self.shift.shape[-1])
 
-    def __getitem__(self, rows: Any) -> Information:
+    def __getitem__(self, rows: Rows) -> Information:
         return Information(self.precision[rows], self.shift[rows])
 
     def __add__(self, other: Information) -> Information:
@@ -443,7 +445,7 @@ def _made_common(model: FactorModel, noise: float) -> FactorModel:
     )
 
 
-def _with_factors(model: FactorModel, keep: Any) -> FactorModel:
+def _with_factors(model: FactorModel, keep: IntArray) -> FactorModel:
     """Return the model with some of its factors only."""
     wide = np.append(keep, model.rank)
     return replace(

@@ -20,6 +20,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from keyless.errors import InputError
+from keyless.progress.limits import Callback
 from keyless.progress.words import SCORED, UNSCORED, in_words
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def sparkline(values: list[float], *, width: int = _TRACE) -> str:
 
 
 @contextlib.contextmanager
-def usual_view(callback: Callable[..., Any] | None = None) -> Iterator[Callable[..., Any] | None]:
+def usual_view(callback: Callback | None = None) -> Iterator[Callback | None]:
     """Show what suits the place: the notebook's view in a notebook, the terminal's in a terminal, else nothing.
 
     Args:

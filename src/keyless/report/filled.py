@@ -142,7 +142,7 @@ def filled_entries(links: Links, sample: Sample, *, most: int = 40) -> list[Fill
                     label = links.tables[0].row_ids[int(sample.rows[i])]
                     error = float(errors[i, first]) if use.kind in ("number", "integer") else None
                     value = column.iloc[i] if hasattr(column, "iloc") else column[i]
-                    if error is not None and isinstance(value, str):
+                    if error is not None and use.coding is not None and isinstance(value, str):
                         value = float(use.coding.style.plain([value])[0] or "nan")
                     yield FilledEntry(table.name, label, use.name, value, error)
 

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray, batches
 from keyless.errors import InputError
 from keyless.tables.column_use import Found, refuse_infinity, says_nothing
-from keyless.tables.columns import Coding, Column
+from keyless.tables.columns import Column
 from keyless.tables.files import file_name
-from keyless.tables.reading_options import ColumnUse, Kind, option, shown
+from keyless.tables.reading_options import Coding, ColumnUse, Kind, option, shown
 
 __all__ = ["BUFFERS", "ROUNDING", "Watch", "kind_of", "opened", "packed", "parts_of", "read_numbers"]
 

@@ -25,9 +25,9 @@ from keyless.arrays import FloatArray, IntArray
 from keyless.errors import InputError
 from keyless.tables.asking import ask_mark, not_a_number
 from keyless.tables.cells import are_whole, date_format, days_of, decimals_of, padded_width
-from keyless.tables.columns import Coding, Column, levels_in_order
+from keyless.tables.columns import Column, levels_in_order
 from keyless.tables.numbers import NumberStyle, Styled, styled
-from keyless.tables.reading_options import MISSING, ColumnUse, Kind, option, shown
+from keyless.tables.reading_options import MISSING, Coding, ColumnUse, Kind, option, shown
 
 __all__ = [
     "MAX_LEVELS",
@@ -407,9 +407,11 @@ def check_marks(columns: Sequence[Column], found: Sequence[Found]) -> None:
         columns: the columns.
         found: what they count as.
     """
-    numeric = [one.use.kind in ("number", "integer") and one.use.coding.text for one in found]
-    codings = [one.use.coding for one in found]
-    marked = [(column, coding) for column, coding, use in zip(columns, codings, numeric, strict=True) if use]
+    marked = [
+        (column, one.use.coding)
+        for column, one in zip(columns, found, strict=True)
+        if one.use.kind in ("number", "integer") and one.use.coding is not None and one.use.coding.text
+    ]
     commas = [column.name for column, coding in marked if coding.decimal == ","]
     for column, coding in marked if commas else ():
         doubtful = column.decimal is None and coding.decimal == "." and not coding.thousands
@@ -454,7 +456,8 @@ def encode(column: Column, use: ColumnUse, levels: Sequence[Any]) -> FloatArray:
         use: what the other counts as.
         levels: the entries of the other's exemplars.
     """
-    coding: Coding = use.coding
+    coding = use.coding
+    assert coding is not None  # the column is used
     typed = column.family in ("boolean", "integer", "number")
     if coding.exemplars and not coding.marks:
         lookup = {level: number for number, level in enumerate(levels)}

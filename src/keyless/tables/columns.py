@@ -17,53 +17,14 @@ import pyarrow as pa
 from keyless.arrays import FloatArray, IntArray
 from keyless.errors import InputError
 from keyless.tables.cells import Cells, in_days
-from keyless.tables.numbers import NumberStyle
 from keyless.tables.reading_options import Door
 
-__all__ = ["Coding", "Column", "family", "first_signalling", "levels_in_order"]
+__all__ = ["Column", "family", "first_signalling", "levels_in_order"]
 
 
 _DATES = (-719_162, 2_932_897, "a date of the years 1 to 9999")
 _DURATIONS = (-(10**8), 10**8, "a duration of at most 100,000,000 days")
 """First and last of the dates and durations that can be read and written, in days; dates count from 1970."""
-
-
-@dataclass(frozen=True)
-class Coding:
-    """How entries of a column become numbers and numbers entries. Plain values only, so that it can be saved.
-
-    Attributes:
-        text: whether entries are text that is read.
-        decimal: decimal mark of numbers in text.
-        decimals: how many decimals to write; None: as many as needed.
-        width: how many digits whole numbers in text are padded to.
-        form: of dates in text, their format; of others, the step they are rounded to, "D" or "us".
-        exemplars: for each level, a row that has it.
-        marks: for levels in order, the number each stands for; empty for levels with indicators.
-        pooled: whether the last level stands for all others.
-        thousands: what divides thousands of numbers in text; empty for nothing.
-        before: text before every number in text, a currency.
-        after: text behind every number in text, a unit or currency.
-        parentheses: whether negative numbers in text stand in parentheses.
-    """
-
-    text: bool = False
-    decimal: str = "."
-    decimals: int | None = None
-    width: int = 0
-    form: str | None = None
-    exemplars: tuple[int, ...] = ()
-    marks: tuple[float, ...] = ()
-    pooled: bool = False
-    thousands: str = ""
-    before: str = ""
-    after: str = ""
-    parentheses: bool = False
-
-    @property
-    def style(self) -> NumberStyle:
-        """How numbers in text are written."""
-        return NumberStyle(self.decimal, self.thousands, self.before, self.after, self.parentheses)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from keyless.arrays import FloatArray, IntArray
 from keyless.tables.cells import DAY, NANOSECOND_DAYS, written_dates, written_numbers
-from keyless.tables.columns import Coding
 from keyless.tables.memory import is_large
-from keyless.tables.reading_options import ColumnUse
+from keyless.tables.reading_options import Coding, ColumnUse, Kind
 
 __all__ = ["as_text", "build", "from_records", "in_pandas", "taken", "to_records", "without_views"]
 
@@ -48,15 +47,15 @@ def taken(
     # What is filled with a level that occurs is taken from a row that has it, and so has its exact type.
     index = np.where(observed, rows, 0)
     gaps = np.flatnonzero(~observed)
-    coding: Coding = use.coding
+    coding = use.coding
     if coding.exemplars:
         index[gaps] = np.asarray(coding.exemplars)[nearest_level(coding, values[gaps])]
         return _gathered(frame, label, index)
     numbers = values[gaps, 0]
     if isinstance(frame, pd.DataFrame):
-        return _put(frame[label], index, gaps, use, numbers)
+        return _put(frame[label], index, gaps, numbers, kind=use.kind, coding=coding)
     series = frame.get_column(label)
-    made = _like(series, _entries(series, use, numbers))
+    made = _like(series, _entries(series, use.kind, coding, numbers))
     pool = nw.concat([series.alias("pool").to_frame(), made.alias("pool").to_frame()], how="vertical")
     index[gaps] = len(series) + np.arange(gaps.size)
     return pool.get_column("pool")[index].alias(str(label))
@@ -102,20 +101,21 @@ def plain_array(series: pd.Series) -> Any:
     return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.array
 
 
-def _put(series: pd.Series, index: IntArray, gaps: IntArray, use: ColumnUse, numbers: FloatArray) -> pd.Series:
+def _put(
+    series: pd.Series, index: IntArray, gaps: IntArray, numbers: FloatArray, *, kind: Kind, coding: Coding
+) -> pd.Series:
     """Return entries of a pandas series with filled numbers in their places, in its type."""
     array = plain_array(series).take(index).copy()
     if isinstance(array, pd.arrays.SparseArray):
         array = array.to_dense()  # filled entries have no place in a sparse array
-    coding: Coding = use.coding
     plain = nw.from_native(series, series_only=True)
     if coding.text or coding.form is None:
-        entries = _entries(plain, use, numbers)
+        entries = _entries(plain, kind, coding, numbers)
         if array.dtype == object and not coding.text:
             seen = next((entry for entry in series if isinstance(entry, Decimal) and entry.is_finite()), None)
             if seen is not None:
                 entries = [round(Decimal(float(n)), max(-int(seen.as_tuple().exponent), 0)) for n in numbers]
-    elif use.kind == "date":
+    elif kind == "date":
         fine = "ns" in str(array.dtype)
         moments = pd.DatetimeIndex(_rounded(numbers, coding, fine=fine).astype("datetime64[us]"))
         zone = getattr(array.dtype, "tz", None) or getattr(getattr(array.dtype, "pyarrow_dtype", None), "tz", None)
@@ -143,9 +143,8 @@ def _rounded(days: FloatArray, coding: Coding, *, fine: bool = False) -> IntArra
     return (np.round(days * DAY / step) * step).astype(np.int64)
 
 
-def _entries(series: Any, use: ColumnUse, numbers: FloatArray) -> list[Any]:
+def _entries(series: Any, kind: Kind, coding: Coding, numbers: FloatArray) -> list[Any]:
     """Return filled numbers as entries of a column."""
-    coding: Coding = use.coding
     if coding.text:
         if coding.form is not None:
             return list(written_dates(numbers, coding.form))
@@ -156,7 +155,7 @@ def _entries(series: Any, use: ColumnUse, numbers: FloatArray) -> list[Any]:
             return list((moments // DAY).tolist())
         per_day = _PER_DAY[series.dtype.time_unit]
         return [int(moment) * per_day // DAY for moment in moments.tolist()]
-    if use.kind == "integer":
+    if kind == "integer":
         return whole_numbers(numbers, str(series.dtype))
     return list(numbers.tolist())
 

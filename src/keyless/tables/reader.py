@@ -367,7 +367,8 @@ def _look(column: Column, wish: str | None) -> Found:
 
 def _with_mark(dialect: Dialect, uses: Sequence[ColumnUse], reading: Reading) -> Dialect:
     """Return a dialect with the decimal mark that the columns have, or that the caller says they have."""
-    commas = any(use.kind in ("number", "integer") and use.coding.decimal == "," for use in uses)
+    codings = (use.coding for use in uses if use.kind in ("number", "integer"))
+    commas = any(coding is not None and coding.decimal == "," for coding in codings)
     return replace(dialect, decimal=",") if commas or reading.mark == "," else dialect
 
 

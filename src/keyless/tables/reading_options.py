@@ -9,8 +9,9 @@ from typing import Any, Literal, get_args
 
 from keyless.arrays import check_count
 from keyless.errors import InputError
+from keyless.tables.numbers import NumberStyle
 
-__all__ = ["MISSING", "ColumnUse", "Door", "Kind", "Reading", "check_named", "option", "shown"]
+__all__ = ["MISSING", "Coding", "ColumnUse", "Door", "Kind", "Reading", "check_named", "option", "shown"]
 
 Kind = Literal["number", "integer", "boolean", "category", "ordered", "date", "id", "left out"]
 
@@ -202,6 +203,44 @@ def check_named(tables: Sequence[Any], reading: Reading) -> None:
 
 
 @dataclass(frozen=True)
+class Coding:
+    """How entries of a column become numbers and numbers entries. Plain values only, so that it can be saved.
+
+    Attributes:
+        text: whether entries are text that is read.
+        decimal: decimal mark of numbers in text.
+        decimals: how many decimals to write; None: as many as needed.
+        width: how many digits whole numbers in text are padded to.
+        form: of dates in text, their format; of others, the step they are rounded to, "D" or "us".
+        exemplars: for each level, a row that has it.
+        marks: for levels in order, the number each stands for; empty for levels with indicators.
+        pooled: whether the last level stands for all others.
+        thousands: what divides thousands of numbers in text; empty for nothing.
+        before: text before every number in text, a currency.
+        after: text behind every number in text, a unit or currency.
+        parentheses: whether negative numbers in text stand in parentheses.
+    """
+
+    text: bool = False
+    decimal: str = "."
+    decimals: int | None = None
+    width: int = 0
+    form: str | None = None
+    exemplars: tuple[int, ...] = ()
+    marks: tuple[float, ...] = ()
+    pooled: bool = False
+    thousands: str = ""
+    before: str = ""
+    after: str = ""
+    parentheses: bool = False
+
+    @property
+    def style(self) -> NumberStyle:
+        """How numbers in text are written."""
+        return NumberStyle(self.decimal, self.thousands, self.before, self.after, self.parentheses)
+
+
+@dataclass(frozen=True)
 class ColumnUse:
     """What became of one column of a table.
 
@@ -217,7 +256,7 @@ class ColumnUse:
     kind: Kind
     reason: str
     columns: tuple[str, ...] = ()
-    coding: Any = field(default=None, repr=False)
+    coding: Coding | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):

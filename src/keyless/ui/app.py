@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from fastapi.responses import HTMLResponse
 
-__all__ = ["Desk", "form_of", "make_app", "page", "templates", "to"]
+__all__ = ["Desk", "Form", "form_of", "make_app", "page", "templates", "to"]
+
+Form = Mapping[str, list[str]]
+"""Fields that a browser sent."""
 
 _LONGEST_FORM, _MOST_FIELDS = 2_000_000, 20_000
 """Bytes and fields of a form."""
@@ -48,7 +51,7 @@ class Desk:
     shelf: Shelf = field(default_factory=Shelf)
     rounds: dict[str, list[Asked]] = field(default_factory=dict)
     address: Callable[[], str] = str
-    naming: Any = field(default_factory=Lock)
+    naming: Lock = field(default_factory=Lock)
 
     def free_name(self, wanted: str) -> str:
         """Return a name for a new run that no run and no job has."""
@@ -92,7 +95,7 @@ def page(name: str, status: int = 200, **values: Any) -> "HTMLResponse":
     return HTMLResponse(templates().get_template(name).render(values), status_code=status)
 
 
-async def form_of(request: "Request") -> Mapping[str, list[str]]:
+async def form_of(request: "Request") -> Form:
     """Return the fields of a form that was sent.
 
     Args:

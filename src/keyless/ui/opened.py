@@ -102,7 +102,7 @@ class Opened:
         return match_columns(self.links)
 
     @cached_property
-    def _steps(self) -> Any:
+    def _steps(self) -> IntArray:
         """Probabilities as the page shows them: whole steps, rounded down, −1 for what is no number."""
         return np.array([-1 if (s := steps(p)) is None else s for p in self._columns["probability"].tolist()])
 

@@ -16,7 +16,7 @@ from keyless.report.markup import one_line
 from keyless.report.words import state
 from keyless.tables import Dialect
 from keyless.ui import review
-from keyless.ui.app import Desk, form_of, page, to
+from keyless.ui.app import Desk, Form, form_of, page, to
 from keyless.ui.opened import Opened, Query
 from keyless.ui.repeat import again_words, python_lines
 
@@ -30,6 +30,14 @@ _MOST_IDS = 20
 
 _FORMATS = ("csv", "xlsx", "parquet")
 _ANSWERS = "answers"
+
+_SAID: dict[str, review.Verdict] = {
+    "row": "same",
+    "same": "same",
+    "not the same": "not the same",
+    "cannot tell": "cannot tell",
+}
+"""What the buttons of a question say, and what that means for the pair that is shown, or for the row that is named."""
 
 
 def routes(desk: Desk) -> "APIRouter":
@@ -236,26 +244,24 @@ class Reviews:
         done = {(one.reference_id, one.table) for one in answers}
         return [one for one in self._desk.rounds[at] if _key(opened, one) not in done]
 
-    def answer(self, at: str, form: Any) -> str:
+    def answer(self, at: str, form: Form) -> str:
         """Take an answer; return what is wrong with it, or nothing."""
         with self._lock:
             opened = self._desk.run(at)
             answers = self.answers(opened)
-            said, partner = form.get("said", [""])[0], None
+            said = form.get("said", [""])[0]
             try:
                 asked = self._asked(at, opened, answers, form)
-                if said == "row":
-                    partner, said = self._partner(opened, asked.table, form), "same"
-                if said not in ("same", "not the same", "cannot tell"):
+                partner = self._partner(opened, asked.table, form) if said == "row" else None
+                if said not in _SAID:
                     raise InputError("answer: must be same, not the same, a row, or cannot tell.")
-                if said == "not the same" and asked.shown < 0:
-                    said = "cannot tell"
-                review.write(opened.folder, review.add(answers, asked, opened.links, said=said, partner=partner))
+                verdict = "cannot tell" if said == "not the same" and asked.shown < 0 else _SAID[said]
+                review.write(opened.folder, review.add(answers, asked, opened.links, said=verdict, partner=partner))
             except InputError as error:
                 return str(error)
             return ""
 
-    def _asked(self, at: str, opened: Opened, answers: list[review.Answer], form: Any) -> review.Asked:
+    def _asked(self, at: str, opened: Opened, answers: list[review.Answer], form: Form) -> review.Asked:
         """Return the question that is answered; another window may have answered it before."""
         table, row = form.get("table", [""])[0], form.get("row", [""])[0]
         names = list(opened.links.found)
@@ -264,7 +270,7 @@ class Reviews:
                 return asked
         raise InputError("This question was answered already, perhaps in another window.")
 
-    def _partner(self, opened: Opened, table: str, form: Any) -> int:
+    def _partner(self, opened: Opened, table: str, form: Form) -> int:
         """Return the number of the row that is said to be the partner: by its number, or by its id as it was typed."""
         wanted, place = form.get("partner", [""])[0].strip(), form.get("place", [""])[0]
         labels = [str(label) for label in opened.links.tables[opened.links._number(table)].row_ids]
@@ -274,7 +280,7 @@ class Reviews:
             raise InputError(f"{table} has no row {one_line(wanted)!r}. Type an id as it stands in the table.")
         return labels.index(wanted)
 
-    def undo(self, at: str, _form: Any) -> str:
+    def undo(self, at: str, _form: Form) -> str:
         """Take the last answer back; its question comes again."""
         with self._lock:
             opened = self._desk.run(at)
@@ -287,7 +293,7 @@ class Reviews:
                 self._desk.rounds.pop(at, None)  # of an earlier round
             return ""
 
-    def more(self, at: str, _form: Any) -> str:
+    def more(self, at: str, _form: Form) -> str:
         """Begin another round."""
         with self._lock:
             self._desk.rounds.pop(at, None)

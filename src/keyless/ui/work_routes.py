@@ -4,7 +4,6 @@ Annotations of routes are read by FastAPI when the routes are made: here they mu
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from urllib.parse import unquote
 from keyless.errors import InputError, KeylessError, printable
 from keyless.runs.folder import read_record
 from keyless.tables import name_tables
-from keyless.ui.app import Desk, form_of, page, to
+from keyless.ui.app import Desk, Form, form_of, page, to
 from keyless.ui.folder import TableFile
 from keyless.ui.jobs import run_command
 from keyless.ui.repeat import form_words, reading_words
@@ -21,6 +20,7 @@ from keyless.ui.words import job_view
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
+    from fastapi.responses import HTMLResponse
 
 __all__ = ["routes"]
 
@@ -157,7 +157,7 @@ def _run_line(desk: Desk, at: str) -> dict[str, Any]:
     return {"at": at, "verdict": str(record.get("verdict")), "tables": names, "trouble": "", "to": to("/run", at=at)}
 
 
-def _inspected(desk: Desk, form: Mapping[str, list[str]]) -> Any:
+def _inspected(desk: Desk, form: Form) -> "HTMLResponse":
     """Return what each column of a file counts as, or what is wrong with the file, as a part of a page."""
     number = int(form.get("number", ["0"])[0]) if form.get("number", ["0"])[0].isdecimal() else 0
     given = form.get("file", [""])[0]
