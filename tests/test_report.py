@@ -478,7 +478,7 @@ def test_the_page_says_how_to_repeat_the_run(linked_by_hand):
     tables = (replace(links.tables[0], source="data/my table.csv"), *links.tables[1:])
     said = Outline(render(replace(links, tables=tables))).said
     assert "{'reference': 'data/my table.csv', 'table1': table1}, known_pairs=known_pairs" in said
-    assert "missingness=True" in said
+    assert "reading=keyless.Reading(missingness=True)" in said
     command = "keyless link 'my table.csv' b.csv --seed 3"
     assert command in Outline(render(links, command=command)).said
     for secret in ("my table.csv", "keyless link"):

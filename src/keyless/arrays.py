@@ -19,6 +19,7 @@ import array_api_compat
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
+from scipy import sparse
 
 from keyless.errors import InputError
 from keyless.progress import check_time
@@ -47,6 +48,7 @@ __all__ = [
     "is_array",
     "is_finite",
     "is_numpy",
+    "is_sparse",
     "namespace",
     "on_cpu",
     "on_device",
@@ -120,6 +122,11 @@ def is_array(value: Any) -> bool:
 def is_numpy(array: Array) -> bool:
     """Tell whether `array` is a numpy array."""
     return type(array) is np.ndarray or bool(array_api_compat.is_numpy_array(array))
+
+
+def is_sparse(value: Any) -> bool:
+    """Tell whether something is a sparse matrix or array of scipy."""
+    return bool(sparse.issparse(value))
 
 
 def on_cpu(array: Array) -> bool:

@@ -1,12 +1,22 @@
 """Options of linking that Python and the command line take in the same form. Nothing heavy is imported here."""
 
 # Annotations are evaluated here, not postponed: the command line reads them off classes of other modules.
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from keyless.errors import InputError
 
-__all__ = ["Device", "Effort", "Partners", "ScaleName", "SearchOptions", "check_not_removed"]
+__all__ = [
+    "Device",
+    "Effort",
+    "Partners",
+    "ScaleName",
+    "SearchOptions",
+    "by_table",
+    "check_not_removed",
+    "shared_columns",
+]
 
 Partners = Literal["auto", "all", "some"]
 ScaleName = Literal["auto", "identity", "log", "sqrt", "rank"]
@@ -41,6 +51,32 @@ class SearchOptions:
     effort: Effort = "normal"
     max_time: float | None = None
     device: Device = "cpu"
+
+
+def shared_columns(given: Sequence[str]) -> str | list[str] | dict[str, str] | None:
+    """Return `--shared` as `keyless.link` takes it.
+
+    Args:
+        given: column names, or pairs `FIRST=SECOND`; none at all means automatic.
+    """
+    if not given or list(given) == ["auto"]:
+        return "auto"
+    if list(given) == ["none"]:
+        return None
+    pairs = {}
+    for text in given:
+        left, mark, right = text.partition("=")
+        pairs[left] = right if mark else left
+    return list(pairs) if all(left == right for left, right in pairs.items()) else pairs
+
+
+def by_table(given: Sequence[str]) -> dict[str, str]:
+    """Return what the command line gives as `VALUE` for all tables, under the empty name, or as `TABLE:VALUE` for one.
+
+    Args:
+        given: the words of one option.
+    """
+    return {table: value for table, _, value in (entry.rpartition(":") for entry in given)}
 
 
 _EFFORT = ("Use effort='quick', 'normal' or 'thorough'.", "Use --effort quick, normal or thorough.")

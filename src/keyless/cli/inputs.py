@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from keyless.cli.options import LinkingOptions, ReadingOptions
 from keyless.errors import InputError
-from keyless.search_options import SearchOptions, check_not_removed
+from keyless.search_options import SearchOptions, by_table, check_not_removed, shared_columns
 
 if TYPE_CHECKING:
     from keyless.arrays import FloatArray
@@ -159,8 +159,8 @@ def reading_of(options: ReadingOptions) -> Reading:
         drop=options.drop,
         as_number=options.as_number,
         as_category=options.as_category,
-        decimal=_by_table(options.decimal),
-        encoding=_by_table(options.encoding),
+        decimal=by_table(options.decimal) or None,
+        encoding=by_table(options.encoding) or None,
         skip=_counts(options.skip, option="--skip"),
         header=_counts(options.header, option="--header"),
         footer=_counts(options.footer, option="--footer"),
@@ -169,13 +169,8 @@ def reading_of(options: ReadingOptions) -> Reading:
     )
 
 
-def _by_table(given: Sequence[str]) -> dict[str, str] | None:
-    """Return what is given as `VALUE` for all tables, under the empty name, or as `TABLE:VALUE` for one."""
-    return {table: value for table, _, value in (entry.rpartition(":") for entry in given)} or None
-
-
 def _counts(given: Sequence[str], *, option: str) -> dict[str, int] | None:
-    texts = _by_table(given) or {}
+    texts = by_table(given)
     for text in texts.values():
         if not text.isdecimal():
             raise InputError(f"{option}: must be a whole number of at least 0, or TABLE:NUMBER; found {text!r}.")
@@ -295,8 +290,6 @@ def linking_options(linking: LinkingOptions, tables: Sequence[Table]) -> dict[st
         linking: as the command line has them.
         tables: the tables, the reference first.
     """
-    from keyless.cli.options import shared_columns
-
     same = {option.name: getattr(linking, option.name) for option in fields(SearchOptions)}
     return same | {
         "known_pairs": read_pairs(linking.known_pairs, tables, option="--known-pairs"),

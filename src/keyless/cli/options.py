@@ -30,7 +30,6 @@ __all__ = [
     "command_line",
     "configuration",
     "from_file",
-    "shared_columns",
 ]
 
 _REPEATED = Parameter(negative=(), allow_leading_hyphen=True, show_default=False, consume_multiple=False)
@@ -169,23 +168,6 @@ def from_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection
 
 def _all_names() -> set[str]:
     return {*configuration((), ReadingOptions(), LinkingOptions(), JoiningOptions()), *OUTPUT}
-
-
-def shared_columns(given: Sequence[str]) -> str | list[str] | dict[str, str] | None:
-    """Return `--shared` as the library takes it.
-
-    Args:
-        given: column names, or pairs `FIRST=SECOND`; none at all means automatic.
-    """
-    if not given or list(given) == ["auto"]:
-        return "auto"
-    if list(given) == ["none"]:
-        return None
-    pairs = {}
-    for text in given:
-        left, mark, right = text.partition("=")
-        pairs[left] = right if mark else left
-    return list(pairs) if all(left == right for left, right in pairs.items()) else pairs
 
 
 def configuration(

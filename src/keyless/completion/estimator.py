@@ -23,13 +23,15 @@ from keyless.arrays import (
     check_count,
     check_positive,
     is_numpy,
+    is_sparse,
     namespace,
     random_generator,
     safe_unit,
 )
+from keyless.assignment.candidates import keep_pairs
 from keyless.completion.choosing import Search
 from keyless.completion.deviations import fitted_noise, leverages
-from keyless.completion.observed import Table, entries, is_sparse, kept
+from keyless.completion.observed import Table, entries
 from keyless.completion.offsets import centre, level_offsets
 from keyless.completion.spreads import spreads, warn_of_empty_columns
 from keyless.completion.sweeps import Layout, Solution, head_start, row_pass, solve
@@ -193,7 +195,7 @@ def _stored(values: Any, *, name: str) -> tuple[Any, Table]:
         values = values.copy()
         values.sum_duplicates()
     missing = np.isnan(values.data)
-    return values, Table.sparse(kept(values, ~missing) if missing.any() else sparse.csr_array(values))
+    return values, Table.sparse(keep_pairs(values, ~missing) if missing.any() else sparse.csr_array(values))
 
 
 def _places(rows: Any, columns: Any, shape: tuple[int, int]) -> tuple[Array, Array]:

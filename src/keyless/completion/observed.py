@@ -14,8 +14,9 @@ import numpy as np
 from scipy import sparse
 
 from keyless.arrays import Array, array_like, batches, is_numpy, namespace
+from keyless.assignment.candidates import keep_pairs
 
-__all__ = ["Table", "entries", "is_sparse", "kept", "squares"]
+__all__ = ["Table", "entries", "squares"]
 
 _CHUNK = 4_000_000
 """Numbers in the largest temporary of a sweep, about 32 MB."""
@@ -176,7 +177,7 @@ class Table:
             values = values - self.column_levels[columns]
         if self.row_levels is not None:
             values = values - self.row_levels[rows]
-        rest = replace(Table.sparse(kept(self.values, ~out)), row_levels=self.row_levels)
+        rest = replace(Table.sparse(keep_pairs(self.values, ~out)), row_levels=self.row_levels)
         return replace(rest, column_levels=self.column_levels)._measured(), rows, columns, values
 
     def some_rows(self, rows: Array) -> Table:
@@ -184,18 +185,6 @@ class Table:
         levels = None if self.row_levels is None else self.row_levels[rows]
         found = replace(Table.sparse(self.values[rows]), row_levels=levels, column_levels=self.column_levels)
         return found._measured()
-
-
-def is_sparse(table: Any) -> bool:
-    """Tell whether a table is a scipy sparse matrix."""
-    return bool(sparse.issparse(table))
-
-
-def kept(values: Any, keep: Array) -> Any:
-    """The CSR array with only those stored entries that the booleans `keep` name."""
-    starts = np.zeros(len(keep) + 1, dtype=values.indptr.dtype)
-    np.cumsum(keep, out=starts[1:])
-    return sparse.csr_array((values.data[keep], values.indices[keep], starts[values.indptr]), shape=values.shape)
 
 
 def squares(array: Array) -> float:

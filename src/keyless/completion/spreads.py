@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import Array, safe_unit
-from keyless.completion.observed import is_sparse
+from keyless.arrays import Array, is_sparse, safe_unit
 from keyless.errors import InputError
 
 __all__ = ["spreads", "warn_of_empty_columns"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -146,14 +147,7 @@ def filled_entries(links: Links, sample: Sample, *, most: int = 40) -> list[Fill
                         value = float(use.coding.style.plain([value])[0] or "nan")
                     yield FilledEntry(table.name, label, use.name, value, error)
 
-    sources = [of_table(number) for number in range(len(links.tables))]
-    chosen: list[FilledEntry] = []
-    while sources and len(chosen) < most:
-        for source in list(sources):
-            entry = next(source, None)
-            if entry is None:
-                sources.remove(source)
-            elif len(chosen) < most:
-                chosen.append(entry)
+    in_turn = zip_longest(*map(of_table, range(len(links.tables))))
+    chosen = islice((entry for entries in in_turn for entry in entries if entry is not None), most)
     order = [table.name for table in links.tables]
     return sorted(chosen, key=lambda entry: order.index(entry.table))

@@ -297,7 +297,7 @@ def _python_call(writer: Writer) -> str:
     options = {
         "known_pairs": "known_pairs" if choices.get("known_pairs") else None,
         "forbid": "forbid" if choices.get("forbidden_pairs") else None,
-        "missingness": "True" if choices.get("missingness") else None,
+        "reading": "keyless.Reading(missingness=True)" if choices.get("missingness") else None,
         **{one_line(name): one_line(repr(value)) for name, value in asked.items()},
         "random_state": None if links.seed is None else str(links.seed),
     }
@@ -314,7 +314,7 @@ def _plain_choices(choices: Mapping[str, Any], *, redact: bool) -> Iterator[tupl
     for key, value in choices.items():
         if key in ("scales", "left_out", "uses", "set"):
             continue
-        if redact and not (isinstance(value, bool | int | float) or key in ("route", "method")):
+        if redact and not (isinstance(value, bool | int | float) or key == "route"):
             continue
         if isinstance(value, Mapping | list | tuple) and not value:
             continue

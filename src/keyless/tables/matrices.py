@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray, as_matrix, batches, to_numpy
+from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray, as_matrix, batches, is_sparse, to_numpy
 from keyless.block import Block
 from keyless.errors import InputError
 from keyless.tables.ids import row_numbers
@@ -115,11 +115,6 @@ def _read_large(table: Any, *, name: str, reading: Reading) -> Parts:
 
 def _batches(rows: int, columns: int) -> Iterator[slice]:
     return batches(rows, _CELLS_AT_A_TIME // columns)
-
-
-def is_sparse(table: Any) -> bool:
-    """Tell whether something is a sparse matrix or array of scipy."""
-    return bool(sp.issparse(table))
 
 
 def read_sparse(table: Any, *, name: str, reading: Reading) -> Parts:

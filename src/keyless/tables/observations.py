@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from keyless.arrays import IntArray
+from keyless.arrays import IntArray, is_sparse
 from keyless.tables.frames import taken
 
 __all__ = ["reordered"]
@@ -61,17 +61,13 @@ def _free(name: str, taken_names: Any) -> str:
     return name
 
 
-def _is_sparse(part: Any) -> bool:
-    return bool(sp.issparse(part))
-
-
 def _taken(part: Any, rows: IntArray) -> Any:
     """Return rows of an array, a sparse matrix or a frame, missing for −1."""
     here, places = rows >= 0, np.maximum(rows, 0)
     if isinstance(part, pd.DataFrame):
         return pd.DataFrame({label: taken(part, label, rows) for label in part.columns})
     chosen: Any
-    if _is_sparse(part):
+    if is_sparse(part):
         chosen = sp.csr_array(part)[places]
         if not here.all():
             chosen = sp.csr_array(sp.diags_array(here.astype(part.dtype)) @ chosen)

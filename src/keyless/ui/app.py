@@ -14,11 +14,11 @@ import keyless
 from keyless.errors import InputError, KeylessError, printable
 from keyless.report.markup import environment
 from keyless.report.page import page_file
+from keyless.tables import in_words
 from keyless.ui.folder import Folder
 from keyless.ui.jobs import Jobs
 from keyless.ui.opened import Opened, Shelf
 from keyless.ui.review import Asked
-from keyless.ui.words import size
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
@@ -67,7 +67,7 @@ def templates() -> Environment:
     """Return the page's templates, and the report's beside them."""
     own = PackageLoader("keyless.ui")
     made = environment().overlay(loader=ChoiceLoader([own, PackageLoader("keyless.report")]))
-    made.filters = made.filters | {"size": size}
+    made.filters = made.filters | {"size": in_words}
     made.globals = made.globals | {"to": to, "version": keyless.__version__}
     return made
 

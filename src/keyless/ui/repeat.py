@@ -9,6 +9,7 @@ from typing import Any
 from keyless.errors import InputError
 from keyless.links import Links
 from keyless.runs import to_toml
+from keyless.search_options import by_table, shared_columns
 from keyless.tables import name_tables
 from keyless.ui.folder import Folder
 
@@ -31,8 +32,8 @@ _USUAL: tuple[Any, ...] = ([], "auto", "normal")
 """Values that options of linking have unless they are given; of `repeats`, `auto` is none of them."""
 
 _LEFT_OUT = (
-    "jobs",
     "device",
+    "scheduler",
     "out-format",
     "raw-cells",
     "how",
@@ -150,7 +151,7 @@ def python_lines(options: Mapping[str, Any], links: Links) -> str:
         if usual or name in (*_READING, *_FILES, *_LEFT_OUT, "missing", "long", "missingness"):
             continue
         if name == "shared":
-            value = _shared(value)  # noqa: PLW2901
+            value = shared_columns(value)  # noqa: PLW2901
         given[_OTHER_NAMES.get(name, name.replace("-", "_"))] = repr(value)
     imports = ["import keyless"]
     used = "\n".join([*before, *given.values()])
@@ -175,9 +176,8 @@ def _reading(options: Mapping[str, Any]) -> dict[str, str]:
         found["missingness"] = "True"
     for name in _BY_TABLE:
         if options.get(name):
-            by_table = {table: value for table, _, value in (entry.rpartition(":") for entry in options[name])}
             numbers = name in ("skip", "header", "footer")
-            found[name] = repr({table: int(value) if numbers else value for table, value in by_table.items()})
+            found[name] = repr({t: int(value) if numbers else value for t, value in by_table(options[name]).items()})
     return found
 
 
@@ -190,10 +190,3 @@ def _whole_ids(links: Links) -> str:
 
 def _numbered(ids: Iterable[Any]) -> bool:
     return isinstance(ids, range) or all(isinstance(one, int) for one in ids)
-
-
-def _shared(given: Sequence[str]) -> Any:
-    if list(given) == ["none"]:
-        return None
-    pairs = {left: right if mark else left for left, mark, right in (text.partition("=") for text in given)}
-    return list(pairs) if all(left == right for left, right in pairs.items()) else pairs

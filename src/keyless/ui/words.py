@@ -1,4 +1,4 @@
-"""What the page says of the work: stages, times and sizes in words."""
+"""What the page says of the work: stages and times in words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from keyless.progress import SCORED, in_words
 from keyless.ui.jobs import Job
 
-__all__ = ["STATES", "clock", "job_view", "size"]
+__all__ = ["STATES", "clock", "job_view"]
 
 STATES = {
     "waiting": "Waiting",
@@ -32,18 +32,6 @@ def clock(seconds: float) -> str:
     if whole < 60:
         return f"{whole} s"
     return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole // 60 % 60} min"
-
-
-def size(count: int) -> str:
-    """Return a number of bytes in words.
-
-    Example:
-        >>> [size(count) for count in (12, 34_567, 5_600_000)]
-        ['12 bytes', '35 kB', '5.6 MB']
-    """
-    if count < 1000:
-        return f"{count} bytes"
-    return f"{count / 1000:.0f} kB" if count < 1_000_000 else f"{count / 1e6:,.1f} MB"
 
 
 def job_view(job: Job, progress: Mapping[str, Any], *, ahead: int) -> dict[str, Any]:
