@@ -207,6 +207,7 @@ def test_two_dialects_meet_in_that_of_the_reference(linked_by_hand, tmp_path):
         check_numbers(joined, none, numbers(seed), ",", prefix=f"{table}.")
     own = cells_of(tmp_path / "run" / "completed" / "lab.csv", ",", "utf-8-sig")
     check_numbers(own, none, numbers(2), ".")
+    assert len(joined) == len(own) == ROWS
 
 
 def test_whole_numbers_stay_the_text_they_were(tmp_path):

@@ -33,7 +33,9 @@ def beside(kind=pd.DataFrame):
 @given(draw=st.randoms(use_true_random=False))
 def test_odd_tables_are_linked_and_written_or_refused_in_one_line(draw):
     with TemporaryDirectory() as folder:
-        table_outcome(odd_table(draw), beside(), odd_reading(draw), Path(folder))
+        outcome = table_outcome(odd_table(draw), beside(), odd_reading(draw), Path(folder))
+        # What is refused writes nothing.
+        assert bool(list(Path(folder).iterdir())) == (outcome == "result")
 
 
 NESTED = {

@@ -35,6 +35,7 @@ __all__ = [
     "File",
     "Text",
     "check_names",
+    "damaged_parquet",
     "file_name",
     "open_file",
     "read_text",
@@ -143,6 +144,15 @@ class File:
             f"{self.where}: must be a whole file compressed as {self.compression or 'its name says'}; it is damaged or "
             f"of another kind ({error})."
         )
+
+
+def damaged_parquet(where: str) -> InputError:
+    """Return an error about a Parquet file that cannot be read.
+
+    Args:
+        where: the file, as messages name it.
+    """
+    return InputError(f"{where}: must be a Parquet file; it is damaged or of another kind.")
 
 
 def open_file(path: str | Path, *, max_memory: int | None = None) -> File:

@@ -30,12 +30,12 @@ from keyless.errors import InputError
 from keyless.tables.batches import BUFFERS, ROUNDING, Watch, kind_of, opened, packed, read_numbers
 from keyless.tables.column_use import Found, is_named_like_id, look
 from keyless.tables.columns import Column
-from keyless.tables.files import File, check_names, file_name
+from keyless.tables.files import File, check_names, damaged_parquet, file_name
 from keyless.tables.ids import doubtful_ids, id_column, is_called_id, named_rows, row_numbers
 from keyless.tables.large_file import LargeFile, keep, parquet_files
 from keyless.tables.memory import check_memory, is_large
 from keyless.tables.on_disk import NumbersOnDisk
-from keyless.tables.reading_options import Reading, shown
+from keyless.tables.reading_options import Reading, nothing_used
 from keyless.tables.table import Table
 from keyless.tables.typed import check_entries, to_pandas
 
@@ -63,7 +63,7 @@ def read_large(file: File, *, name: str, source: str, reading: Reading) -> Table
             rows = parquet.metadata.num_rows
             return _read(file.path, (file.path,), parquet, rows, name=name, source=source, reading=reading)
         except pa.ArrowException as error:
-            raise _damaged(file.path) from error
+            raise damaged_parquet(file.where) from error
 
 
 def read_folder(folder: Path, *, name: str, source: str, reading: Reading) -> Table | pd.DataFrame:
@@ -84,7 +84,7 @@ def read_folder(folder: Path, *, name: str, source: str, reading: Reading) -> Ta
             try:
                 about = opened(path)
             except pa.ArrowException as error:
-                raise _damaged(path) from error
+                raise damaged_parquet(file_name(path)) from error
         own = about.schema_arrow.remove_metadata()
         if schema is None:
             schema, first = own, about
@@ -102,10 +102,6 @@ def read_folder(folder: Path, *, name: str, source: str, reading: Reading) -> Ta
     if not rows:
         raise InputError(f"{file_name(folder)}: must have rows; found none.")
     return to_pandas(pa.concat_tables(parts), where=file_name(folder))
-
-
-def _damaged(path: Path) -> InputError:
-    return InputError(f"{file_name(path)}: must be a Parquet file; it is damaged or of another kind.")
 
 
 def _is_plain(schema: pa.Schema, name: str, reading: Reading) -> bool:
@@ -155,11 +151,7 @@ def _read(
     uses = named_rows(complete, id_at)
     kept_places = [place for place, number in enumerate(streamed) if uses[number].columns]
     if not kept_places:
-        said = "; ".join(f"{shown(use.name)}: {use.reason}" for use in uses[:5])
-        raise InputError(
-            f"{kept.where}: must have at least one row and one column of numbers, categories or dates whose entries "
-            f"differ; found shape {(rows, len(uses))}. {said}{'; …' if len(uses) > 5 else ''}."
-        )
+        raise nothing_used(uses, rows, where=kept.where)
     values, mask = numbers.packed(values, mask, kept_places)
     mask = np.broadcast_to(np.True_, values.shape) if mask is None else mask
     row_ids = row_numbers(rows) if id_at is None else columns[id_at].series.to_list()

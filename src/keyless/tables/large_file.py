@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from keyless.errors import InputError
-from keyless.tables.files import File, file_name
+from keyless.tables.files import File, damaged_parquet, file_name
 from keyless.tables.typed import to_pandas
 
 __all__ = ["LargeFile", "held_in", "keep", "parquet_files"]
@@ -67,9 +67,7 @@ class LargeFile:
                 try:
                     parts.append(pq.ParquetFile(str(path)).read(columns=[label]).select([label]))
                 except pa.ArrowException as error:
-                    raise InputError(
-                        f"{file_name(path)}: must be a Parquet file; it is damaged or of another kind."
-                    ) from error
+                    raise damaged_parquet(file_name(path)) from error
         return to_pandas(pa.concat_tables(parts), where=self.where)
 
     @property

@@ -32,7 +32,7 @@ from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, 
 from keyless.tables.memory import check_memory, is_large, memory_needed
 from keyless.tables.on_disk import NumbersOnDisk
 from keyless.tables.places import place_of
-from keyless.tables.reading_options import ColumnUse, Reading, check_named, shown
+from keyless.tables.reading_options import ColumnUse, Reading, check_named, nothing_used, shown
 from keyless.tables.spreadsheets import read_sheet
 from keyless.tables.table import Form, Table
 from keyless.tables.table_names import name_reference
@@ -334,11 +334,7 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
     elif indexed:
         row_ids = given.native.index
     if not values.shape[1]:
-        said = "; ".join(f"{shown(use.name)}: {use.reason}" for use in uses[:5])
-        raise InputError(
-            f"{given.where}: must have at least one row and one column of numbers, categories or dates whose entries "
-            f"differ; found shape {frame.shape}. {said}{'; …' if len(uses) > 5 else ''}."
-        )
+        raise nothing_used(uses, len(frame), where=given.where)
     block_columns = tuple(column for use in uses for column in use.columns)
     if len(set(block_columns)) < len(block_columns):
         twice = next(column for column in block_columns if block_columns.count(column) > 1)

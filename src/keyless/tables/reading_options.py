@@ -11,7 +11,18 @@ from keyless.arrays import check_count
 from keyless.errors import InputError
 from keyless.tables.numbers import NumberStyle
 
-__all__ = ["MISSING", "Coding", "ColumnUse", "Door", "Kind", "Reading", "check_named", "option", "shown"]
+__all__ = [
+    "MISSING",
+    "Coding",
+    "ColumnUse",
+    "Door",
+    "Kind",
+    "Reading",
+    "check_named",
+    "nothing_used",
+    "option",
+    "shown",
+]
 
 Kind = Literal["number", "integer", "boolean", "category", "ordered", "date", "id", "left out"]
 
@@ -261,6 +272,21 @@ class ColumnUse:
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise InputError(f"kind: must be one of {', '.join(map(repr, get_args(Kind)))}; found {self.kind!r}.")
+
+
+def nothing_used(uses: Sequence[ColumnUse], rows: int, *, where: str) -> InputError:
+    """Return an error about a table of which no column is used.
+
+    Args:
+        uses: what became of each column.
+        rows: how many rows the table has.
+        where: the table, as messages name it.
+    """
+    said = "; ".join(f"{shown(use.name)}: {use.reason}" for use in uses[:5])
+    return InputError(
+        f"{where}: must have at least one row and one column of numbers, categories or dates whose entries differ; "
+        f"found shape {(rows, len(uses))}. {said}{'; …' if len(uses) > 5 else ''}."
+    )
 
 
 def shown(text: object, *, limit: int = 200) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from keyless.errors import InputError
-from keyless.tables.files import File, check_names
+from keyless.tables.files import File, check_names, damaged_parquet
 from keyless.tables.memory import check_memory, in_words
 from keyless.tables.reading_options import Reading
 
@@ -50,7 +50,7 @@ def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
             table.validate(full=True)
             check_names(table.column_names, file.where)
         except (pa.ArrowException, UnicodeDecodeError) as error:
-            raise InputError(f"{file.where}: must be a Parquet file; it is damaged or of another kind.") from error
+            raise damaged_parquet(file.where) from error
     if not table.num_rows:
         raise InputError(f"{file.where}: must have rows; found none.")
     return to_pandas(table, where=file.where)
