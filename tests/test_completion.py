@@ -11,8 +11,9 @@ from scipy import sparse
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from keyless.arrays import to_numpy
-from keyless.completion import SoftImpute, soft_impute
+from keyless.completion import SoftImpute
 from keyless.errors import ConvergenceWarning, InputError
+from keyless.paper.soft_impute import soft_impute
 
 OFFSETS = ["none", "columns", "rows", "both"]
 TIGHT = {"tolerance": 1e-14, "max_iter": 2000}

@@ -218,7 +218,7 @@ def test_every_object_has_a_short_repr(data):
         links, links.completed, links.filled, links.standard_errors, links.found, links.tables, table, table.block,
         links.evidence, links.status, links.explain(), links.explain(3), links.threshold(),
         links.score_against(data.truth["table1"]), data, keyless.paper.to_problem(data.tables),
-        keyless.completion.soft_impute(data.complete["reference"], np.ones((40, 12), bool), 1.0),
+        keyless.paper.soft_impute.soft_impute(data.complete["reference"], np.ones((40, 12), bool), 1.0),
         keyless.transport.sinkhorn(np.ones((40, 40)), epsilon=0.1),
     ]  # fmt: skip
     for thing in objects:

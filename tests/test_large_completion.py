@@ -8,8 +8,9 @@ import pytest
 from scipy import sparse
 
 from keyless.arrays import to_numpy
-from keyless.completion import SoftImpute, observed, soft_impute, sweeps
+from keyless.completion import SoftImpute, observed, sweeps
 from keyless.errors import InputError
+from keyless.paper.soft_impute import soft_impute
 
 OFFSETS = ["none", "columns", "rows", "both"]
 TIGHT = {"tolerance": 1e-14, "max_iter": 2000}

@@ -14,7 +14,6 @@ import pytest
 
 from keyless.arrays import to_numpy
 from keyless.block import Block
-from keyless.completion import soft_impute
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
 from keyless.lowrank import nuclear_norm, project_rank, prox_nuclear, threshold_singular_values
@@ -34,6 +33,7 @@ from keyless.paper import (
 )
 from keyless.paper.problem import PatchProblem, Problem, to_problem
 from keyless.paper.schedules import CouplingStatistics
+from keyless.paper.soft_impute import soft_impute
 
 
 def rivals():

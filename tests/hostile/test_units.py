@@ -8,10 +8,10 @@ import pytest
 
 import keyless
 from keyless import runs
-from keyless.completion import soft_impute
 from keyless.datasets import make_shuffled_tables
 from keyless.metrics import relative_error, rmse
 from keyless.model.scales import choose_scale
+from keyless.paper.soft_impute import soft_impute
 from keyless.report import render
 from keyless.tables.cells import written_numbers
 from keyless.tables.numbers import NumberStyle

@@ -1,5 +1,5 @@
 """Fill the missing entries of one table."""
 
-from keyless.completion.estimator import Completion, SoftImpute, soft_impute
+from keyless.completion.estimator import SoftImpute
 
-__all__ = ["Completion", "SoftImpute", "soft_impute"]
+__all__ = ["SoftImpute"]

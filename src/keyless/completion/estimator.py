@@ -7,213 +7,37 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from keyless.arrays import (
     Array,
     RandomState,
-    array_like,
     as_matrix,
     check_count,
     check_positive,
-    is_numpy,
     is_sparse,
-    namespace,
     random_generator,
     safe_unit,
 )
-from keyless.assignment.candidates import keep_pairs
 from keyless.completion.choosing import Search
 from keyless.completion.deviations import fitted_noise, leverages
-from keyless.completion.observed import Table, entries
+from keyless.completion.observed import Table, checked_places, entries, observed_entries, stored
 from keyless.completion.offsets import centre, level_offsets
 from keyless.completion.spreads import spreads, warn_of_empty_columns
 from keyless.completion.sweeps import Layout, Solution, head_start, row_pass, solve
-from keyless.completion.units import in_caller_unit, penalty_in_unit, returned
-from keyless.errors import ConvergenceWarning, InputError, Status
+from keyless.completion.units import penalty_in_unit, returned
+from keyless.errors import ConvergenceWarning, InputError
 
-__all__ = ["Completion", "SoftImpute", "soft_impute"]
-
-_DENSE = 0.25
-"""Above this fraction of observed entries dense products are the faster ones."""
+__all__ = ["SoftImpute"]
 
 _OFFSETS = ("none", "columns", "rows", "both")
 
 _PATH = ("penalty", "rank_limit", "rank", "validation_error")
 """What is recorded of each fit while penalty and rank are chosen."""
-
-
-@dataclass(frozen=True, eq=False)
-class Completion:
-    """The low-rank estimate `left @ right.T` of a table with missing entries.
-
-    Attributes:
-        left: rows × rank, solved for `right` exactly.
-        right: columns × rank, orthogonal columns; once settled each one's squared length is a singular value.
-        singular_values: those of the estimate, largest first.
-        objective: after each sweep, ½‖P_Ω(X − left·rightᵀ)‖² + λ/2(‖left‖² + ‖right‖²). It never rises, and its limit
-            is the minimum of ½‖P_Ω(X − M)‖² + λ‖M‖_*.
-        status: how the iteration ended.
-    """
-
-    left: Array
-    right: Array
-    singular_values: Array
-    objective: tuple[float, ...]
-    status: Status
-
-    def __repr__(self) -> str:
-        rows, columns = self.left.shape[0], self.right.shape[0]
-        return f"Completion: {rows:,} × {columns:,} of rank {self.rank}, {self.status}"
-
-    @property
-    def rank(self) -> int:
-        """Rank of the estimate."""
-        return int(self.singular_values.shape[0])
-
-    @property
-    def nuclear_norm(self) -> float:
-        """Nuclear norm of the estimate."""
-        return float(namespace(self.singular_values).sum(self.singular_values))
-
-    def estimate(self) -> Array:
-        """Form the estimate."""
-        return self.left @ self.right.T
-
-    def estimate_at(self, rows: Any, columns: Any) -> Array:
-        """Return single entries of the estimate, without forming it.
-
-        Args:
-            rows: row numbers.
-            columns: column numbers; broadcast against `rows`.
-        """
-        xp = namespace(self.left)
-        rows, columns = _places(rows, columns, (self.left.shape[0], self.right.shape[0]))
-        return xp.reshape(entries(self.left, self.right, rows.ravel(), columns.ravel()), rows.shape)
-
-
-def soft_impute(
-    values: Any,
-    mask: Array | None,
-    penalty: float,
-    *,
-    start: Array | None = None,
-    rank: int | None = None,
-    max_iter: int = 200,
-    tolerance: float = 1e-7,
-) -> Completion:
-    """Return argmin_M ½‖P_Ω(values − M)‖² + penalty·‖M‖_*, in factors.
-
-    Args:
-        values: rows × columns, an array of any library; entries outside the mask are not looked at. Or a scipy sparse
-            matrix whose stored entries are the observed ones, stored zeros too; nothing dense is then formed.
-        mask: True where observed, of the same shape; None for a sparse matrix.
-        penalty: λ, above zero.
-        start: columns × any number, a first right factor, such as the `right` of an earlier result.
-        rank: the largest rank allowed; with None the convex problem is solved, with a limit it no longer is one.
-        max_iter: the most sweeps.
-        tolerance: settled when a sweep lowers the objective by less than this fraction and no direction is missing.
-
-    Example:
-        >>> import numpy as np
-        >>> soft_impute(np.ones((3, 2)), np.ones((3, 2), dtype=bool), 0.1).rank
-        1
-    """
-    given, table = _read_values(values, mask)
-    unit = safe_unit(table.largest)
-    table = table.in_unit(unit)
-    xp = namespace(given)
-    rows, columns = table.shape
-    limit = check_count(min(rows, columns) if rank is None else rank, name="rank", maximum=min(rows, columns))
-    penalty = penalty_in_unit(check_positive(penalty, name="penalty"), unit)
-    right = xp.zeros((columns, 0), dtype=xp.float64, device=given.device)
-    layout = Layout(0)
-    if start is None:
-        layout, right = head_start(table, layout, right, penalty, limit=limit, generator=random_generator(0))
-    else:
-        start = xp.astype(as_matrix(start, name="start"), xp.float64)
-        if start.shape[0] != columns:
-            raise InputError(f"start: must have one row per column, {columns}; found {start.shape[0]}.")
-        start = start / unit**0.5
-        basis, scale, _ = xp.linalg.svd(start, full_matrices=False)
-        found_rank = min(limit, int(xp.count_nonzero(scale > 1e-6 * scale[0])))
-        layout, right = Layout(found_rank), basis[:, :found_rank] * scale[:found_rank]
-    found = solve(
-        table,
-        layout,
-        right,
-        penalty,
-        limit=limit,
-        max_iter=check_count(max_iter, name="max_iter"),
-        tolerance=check_positive(tolerance, name="tolerance"),
-    )
-    left, right, singular = (
-        xp.astype(in_caller_unit(part, factor), given.dtype)
-        for part, factor in ((found.left, unit**0.5), (found.right, unit**0.5), (found.singular_values, unit))
-    )
-    return Completion(
-        left, right, singular, tuple(in_caller_unit(in_caller_unit(found.history, unit), unit)), found.status
-    )
-
-
-def _read_values(values: Any, mask: Array | None) -> tuple[Array, Table]:
-    """Check the arguments of `soft_impute`; return an array of the caller's library and dtype, and the entries."""
-    if is_sparse(values):
-        if mask is not None:
-            raise InputError("mask: must be None for a sparse matrix, whose stored entries are the observed ones.")
-        if values.dtype.kind not in "biuf" or 0 in values.shape:
-            raise InputError(
-                f"values: must be a table of numbers with at least one row and one column; found a sparse matrix of "
-                f"{values.dtype}, shape {values.shape}."
-            )
-        stored = sparse.csr_array(values)
-        if stored.dtype not in (np.float32, np.float64):
-            stored = stored.astype(np.float64)
-        return stored.data, _stored(stored, name="values")[1]
-    if mask is None:
-        raise InputError("mask: must be given unless values is a sparse matrix; found None.")
-    given = as_matrix(values, name="values", allow_missing=True, allow_infinite=True)
-    xp = namespace(given)
-    mask = array_like(mask, given, dtype=xp.bool)
-    if mask.shape != given.shape:
-        raise InputError(f"mask: must have the shape of values, {given.shape}; found {mask.shape}.")
-    filled = as_matrix(xp.where(mask, given, xp.zeros_like(given)), name="values")
-    return given, _observed(xp.astype(filled, xp.float64), mask)
-
-
-def _stored(values: Any, *, name: str) -> tuple[Any, Table]:
-    """A CSR array with repeated entries added up, and its observed entries: those stored, save NaN; memory shared."""
-    if np.isinf(values.data).any():
-        raise InputError(f"{name}: must hold finite numbers; found an infinity among the stored entries. Drop it.")
-    if not values.has_canonical_format:
-        values = values.copy()
-        values.sum_duplicates()
-    missing = np.isnan(values.data)
-    return values, Table.sparse(keep_pairs(values, ~missing) if missing.any() else sparse.csr_array(values))
-
-
-def _places(rows: Any, columns: Any, shape: tuple[int, int]) -> tuple[Array, Array]:
-    """Row and column numbers, broadcast against each other and checked."""
-    rows, columns = np.broadcast_arrays(rows, columns)
-    for name, places, size in (("rows", rows, shape[0]), ("columns", columns, shape[1])):
-        if places.dtype.kind not in "iu" or (places.size and not 0 <= places.min() <= places.max() < size):
-            raise InputError(f"{name}: must be whole numbers from 0 to {size - 1}; found {places!r}.")
-    return rows, columns
-
-
-def _observed(values: Array, mask: Array) -> Table:
-    """The observed entries of a dense table; stored sparsely where few are observed, which is faster then."""
-    if not is_numpy(values) or mask.mean() > _DENSE:
-        return Table.dense(values, mask)
-    rows, columns = np.nonzero(mask)
-    start = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=mask.shape[0]))])
-    return Table.sparse(sparse.csr_array((values[mask], columns, start), shape=mask.shape))
 
 
 class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -257,7 +81,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         column_factors_: columns × rank, the components rescaled; by the roots of the singular values, once settled.
         row_offsets_: one per row; zeros without row offsets.
         column_offsets_: one per column; zeros without column offsets.
-        objective_: after each sweep; never rises (see `Completion.objective`).
+        objective_: after each sweep; it never rises.
         path_: dict of arrays `penalty`, `rank_limit`, `rank`, `validation_error`, one entry per fit while choosing.
         n_iter_: sweeps of the final fit.
         status_: how the final fit ended, with advice.
@@ -466,7 +290,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             dtype = given.dtype
             observed, unit = self._in_own_unit(observed)
             left, row_offsets = (part.astype(dtype) for part in self._solve_rows(observed, unit))
-        rows, columns = _places(rows, columns, (len(left), len(self._right)))
+        rows, columns = checked_places(rows, columns, (len(left), len(self._right)))
         found = entries(left, self._right.astype(dtype), rows.ravel(), columns.ravel()).reshape(rows.shape)
         found = found + row_offsets[rows] + self._levels[columns] * (self._unit / unit)
         return returned(returned(found, unit), self.scale_[columns], dtype)
@@ -484,8 +308,8 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         if not is_sparse(X):
             as_matrix(X, name="X", allow_missing=True)
             seen = ~np.isnan(X)
-            return X, _observed(np.where(seen, X, 0.0).astype(np.float64, copy=False), seen)
-        return _stored(X, name="X")
+            return X, observed_entries(np.where(seen, X, 0.0).astype(np.float64, copy=False), seen)
+        return stored(X, name="X")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

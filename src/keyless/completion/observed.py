@@ -15,8 +15,12 @@ from scipy import sparse
 
 from keyless.arrays import Array, array_like, batches, is_numpy, namespace
 from keyless.assignment.candidates import keep_pairs
+from keyless.errors import InputError
 
-__all__ = ["Table", "entries", "squares"]
+__all__ = ["Table", "checked_places", "entries", "observed_entries", "squares", "stored"]
+
+_DENSE = 0.25
+"""Above this fraction of observed entries dense products are the faster ones."""
 
 _CHUNK = 4_000_000
 """Numbers in the largest temporary of a sweep, about 32 MB."""
@@ -208,3 +212,32 @@ def entries(left: Array, right: Array, rows: Array, columns: Array) -> Array:
         xp.sum(xp.take(left, rows[part], axis=0) * xp.take(right, columns[part], axis=0), axis=1) for part in parts
     ]
     return xp.concat(pieces) if pieces else xp.zeros(0, dtype=left.dtype, device=left.device)
+
+
+def stored(values: Any, *, name: str) -> tuple[Any, Table]:
+    """Return a CSR array with repeated entries added up, and its observed entries: those stored that are not NaN."""
+    if np.isinf(values.data).any():
+        raise InputError(f"{name}: must hold finite numbers; found an infinity among the stored entries. Drop it.")
+    if not values.has_canonical_format:
+        values = values.copy()
+        values.sum_duplicates()
+    missing = np.isnan(values.data)
+    return values, Table.sparse(keep_pairs(values, ~missing) if missing.any() else sparse.csr_array(values))
+
+
+def checked_places(rows: Any, columns: Any, shape: tuple[int, int]) -> tuple[Array, Array]:
+    """Return row and column numbers, broadcast against each other and checked."""
+    rows, columns = np.broadcast_arrays(rows, columns)
+    for name, places, size in (("rows", rows, shape[0]), ("columns", columns, shape[1])):
+        if places.dtype.kind not in "iu" or (places.size and not 0 <= places.min() <= places.max() < size):
+            raise InputError(f"{name}: must be whole numbers from 0 to {size - 1}; found {places!r}.")
+    return rows, columns
+
+
+def observed_entries(values: Array, mask: Array) -> Table:
+    """Return the observed entries of a dense table; stored sparsely where few are observed, which is faster then."""
+    if not is_numpy(values) or mask.mean() > _DENSE:
+        return Table.dense(values, mask)
+    rows, columns = np.nonzero(mask)
+    start = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=mask.shape[0]))])
+    return Table.sparse(sparse.csr_array((values[mask], columns, start), shape=mask.shape))

@@ -18,7 +18,6 @@ from sklearn.datasets import load_sample_image
 
 from keyless.assignment import from_coupling
 from keyless.block import Block
-from keyless.completion import soft_impute
 from keyless.lowrank import leading_svd, nuclear_norm, project_rank
 from keyless.metrics import hamming, relative_error
 from keyless.paper import M3O, Baseline, DecayingEntropy, Fixed, PatchArranger, Solution
@@ -26,6 +25,7 @@ from keyless.paper.downloads import data_home
 from keyless.paper.experiments.base import Experiment, Outcome, Run
 from keyless.paper.experiments.drawing import LINES, finish, panels
 from keyless.paper.problem import PatchProblem, pair_cost
+from keyless.paper.soft_impute import soft_impute
 from keyless.plots import COLOURS, INK
 from keyless.transport import sinkhorn
 

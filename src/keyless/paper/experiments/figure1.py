@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from keyless.completion import soft_impute
 from keyless.datasets import ShuffledTables
 from keyless.linker import link
 from keyless.paper import M3O, Baseline, Fixed, FixedEntropy, Solver, UnlabeledSensing
@@ -28,6 +27,7 @@ from keyless.paper.experiments.synthetic import (
     wrong_rows,
 )
 from keyless.paper.problem import to_problem
+from keyless.paper.soft_impute import soft_impute
 from keyless.plots import COLOURS, INK
 
 __all__ = ["EXPERIMENT", "VARIANTS", "solver", "trace"]

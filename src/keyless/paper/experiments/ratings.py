@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from keyless.completion import soft_impute
 from keyless.errors import InputError
 from keyless.lowrank import SVD, truncated_svd
+from keyless.paper.soft_impute import soft_impute
 
 __all__ = [
     "GENRES",
