@@ -40,7 +40,8 @@ from keyless.likelihood.pairs import couple, expected_log_ratio
 from keyless.maps import CanonicalModel, Coupled, cross_fit
 from keyless.maps.signatures import first_couplings, signature_cost, signatures
 from keyless.metrics import hamming
-from keyless.model import FactorModel, Factors, fit_table, information, posterior, principal_factors
+from keyless.model.factor_model import FactorModel, fit_table, information, posterior
+from keyless.model.factors import Factors, principal_factors
 from keyless.model.scales import scale_table
 from keyless.pairs import Limits
 from keyless.plots import COLOURS, GRID, INK, MUTED

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from keyless.model import (
+from keyless.model.factor_model import (
     FactorModel,
     Information,
     drop_unsupported,

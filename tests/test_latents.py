@@ -21,7 +21,7 @@ from keyless.alignment.latents import (
     whiten,
 )
 from keyless.likelihood.pairs import couple
-from keyless.model import Information
+from keyless.model.factor_model import Information
 
 
 def random_rotation(rng, rank):

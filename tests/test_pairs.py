@@ -16,7 +16,7 @@ from keyless.likelihood.pairs import (
     log_z,
     pair_log_ratio,
 )
-from keyless.model import FactorModel, Information, information
+from keyless.model.factor_model import FactorModel, Information, information
 from keyless.pairs.posterior import prior_log_odds
 
 

@@ -41,7 +41,6 @@ __all__ = [
 Rows = slice | IntArray | BoolArray
 """Which rows, or columns."""
 
-
 _TINY = 1e-12
 _MINIMUM_NOISE = 1e-5
 """Noise variance of standardised columns is never estimated below this."""
@@ -448,12 +447,8 @@ def _made_common(model: FactorModel, noise: float) -> FactorModel:
 def _with_factors(model: FactorModel, keep: IntArray) -> FactorModel:
     """Return the model with some of its factors only."""
     wide = np.append(keep, model.rank)
-    return replace(
-        model,
-        loadings=model.loadings[:, keep],
-        spread=model.spread[:, wide][:, :, wide],
-        shrinkage=model.shrinkage[wide],
-    )
+    spread, shrinkage = model.spread[:, wide][:, :, wide], model.shrinkage[wide]
+    return replace(model, loadings=model.loadings[:, keep], spread=spread, shrinkage=shrinkage)
 
 
 def _with_offset(transform: FloatArray) -> FloatArray:

@@ -20,7 +20,7 @@ from keyless.datasets import ShuffledTables
 from keyless.engine import Side, link_pair
 from keyless.likelihood.pairs import couple
 from keyless.metrics import hamming, normalised_error
-from keyless.model import fit_table, information, padded
+from keyless.model.factor_model import fit_table, information, padded
 from keyless.model.scales import ScaleName, scale_table
 from keyless.paper.experiments.base import Experiment, Outcome, Run
 from keyless.paper.experiments.drawing import bars, finish, legend, panels

@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer
 from keyless.completion import SoftImpute
 from keyless.linker import link
 from keyless.metrics import hamming, rmse
-from keyless.model import fit_table, information
+from keyless.model.factor_model import fit_table, information
 from keyless.model.scales import scale_table
 from keyless.paper import M3O
 from keyless.paper.experiments.base import Experiment, Outcome, Run

@@ -17,7 +17,7 @@ from keyless.datasets import ShuffledTables, make_shuffled_tables
 from keyless.likelihood.pairs import pair_log_ratio
 from keyless.linker import link
 from keyless.metrics import normalised_error
-from keyless.model import Information
+from keyless.model.factor_model import Information
 from keyless.paper import M3O
 from keyless.paper.problem import to_problem
 
