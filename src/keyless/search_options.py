@@ -15,7 +15,7 @@ __all__ = [
     "SearchOptions",
     "by_table",
     "check_not_removed",
-    "shared_columns",
+    "shared_from_words",
 ]
 
 Partners = Literal["auto", "all", "some"]
@@ -53,7 +53,7 @@ class SearchOptions:
     device: Device = "cpu"
 
 
-def shared_columns(given: Sequence[str]) -> str | list[str] | dict[str, str] | None:
+def shared_from_words(given: Sequence[str]) -> str | list[str] | dict[str, str] | None:
     """Return `--shared` as `keyless.link` takes it.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from keyless.cli.options import LinkingOptions, ReadingOptions
 from keyless.errors import InputError
-from keyless.search_options import SearchOptions, by_table, check_not_removed, shared_columns
+from keyless.search_options import SearchOptions, by_table, check_not_removed, shared_from_words
 
 if TYPE_CHECKING:
     from keyless.arrays import FloatArray
@@ -295,7 +295,7 @@ def linking_options(linking: LinkingOptions, tables: Sequence[Table]) -> dict[st
         "known_pairs": read_pairs(linking.known_pairs, tables, option="--known-pairs"),
         "forbid": read_pairs(linking.forbid, tables, option="--forbid"),
         "within": list(linking.within) or None,
-        "shared": shared_columns(linking.shared),
+        "shared": shared_from_words(linking.shared),
         "scales": linking.scales,
         "random_state": linking.seed,
     }

@@ -9,7 +9,7 @@ from typing import Any
 from keyless.errors import InputError
 from keyless.links import Links
 from keyless.runs import to_toml
-from keyless.search_options import by_table, shared_columns
+from keyless.search_options import by_table, shared_from_words
 from keyless.tables import name_tables
 from keyless.ui.folder import Folder
 
@@ -151,7 +151,7 @@ def python_lines(options: Mapping[str, Any], links: Links) -> str:
         if usual or name in (*_READING, *_FILES, *_LEFT_OUT, "missing", "long", "missingness"):
             continue
         if name == "shared":
-            value = shared_columns(value)  # noqa: PLW2901
+            value = shared_from_words(value)  # noqa: PLW2901
         given[_OTHER_NAMES.get(name, name.replace("-", "_"))] = repr(value)
     imports = ["import keyless"]
     used = "\n".join([*before, *given.values()])
