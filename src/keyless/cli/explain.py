@@ -12,8 +12,6 @@ from keyless.cli.words import print_json
 from keyless.errors import printable
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from keyless.answers import Explanation, RowExplanation
 
 __all__ = ["explain"]
@@ -65,7 +63,7 @@ def _tell_all(explained: Explanation, *, as_json: bool) -> None:
                         "ratio": ratio,
                         "told_apart": explained.told_apart[name],
                         "rows": explained.rows[name],
-                        "columns": _records(explained.columns[explained.columns["link"] == name]),
+                        "columns": explained.columns[explained.columns["link"] == name].to_dict("records"),
                     }
                     for name, ratio in explained.ratio.items()
                 },
@@ -82,7 +80,7 @@ def _tell_all(explained: Explanation, *, as_json: bool) -> None:
         lines += [
             f"  {one['contribution']:+7.2f}  {-one['drop_cost']:+8.2f}  {100 * one['told_apart']:9.0f}%  "
             f"{printable(one['table'])}: {printable(one['column'])}"
-            for one in _records(explained.columns[explained.columns["link"] == name])
+            for one in explained.columns[explained.columns["link"] == name].to_dict("records")
         ]
         lines.append(
             "  nats: what the column contributes; without: how the sum changes without the column; told apart: matches "
@@ -106,7 +104,7 @@ def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
                         "matched": pair.matched,
                         "probability": pair.probability,
                         "ratio": pair.log_ratio,
-                        "cells": _records(pair.cells),
+                        "cells": pair.cells.to_dict("records"),
                     }
                     for name, pair in explained.pairs.items()
                 },
@@ -122,17 +120,13 @@ def _tell_row(explained: RowExplanation, *, as_json: bool) -> None:
             f"  {'nats':>6}  {'actual':>12}  {'predicted':>22}  column",
         ]
         ordered = pair.cells.sort_values("contribution", key=abs, ascending=False, kind="stable")
-        for cell in _records(ordered):
+        for cell in ordered.to_dict("records"):
             guess = printable(pair.guess(cell))
             lines.append(
                 f"  {cell['contribution']:+6.1f}  {_short(cell['actual']):>12}  {guess:>22}  "
                 f"{printable(cell['table'])}: {printable(cell['column'])}"
             )
     write_out("\n".join(lines) + "\n")
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in line.items()} for line in frame.to_dict("records")]
 
 
 def _short(value: Any) -> str:

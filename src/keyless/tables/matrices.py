@@ -248,13 +248,9 @@ def filled(
         rows: row for each row of the result, −1 for none.
         unstored_missing: whether what a sparse matrix does not store is missing, rather than 0.
     """
-    if not is_large(len(rows), len(uses)) or is_sparse(matrix):
-        whole = _filled_part(block, matrix, uses, values, rows, unstored_missing=unstored_missing)
-        given = whole.dtype if matrix is None else matrix.dtype
-        return whole if np.isnan(whole).any() else whole.astype(given, copy=False)
     made = np.empty((len(rows), len(uses)), dtype=_dtype(block, matrix, uses))
     gaps = False
-    for part in _batches(*made.shape):
+    for part in [slice(None)] if is_sparse(matrix) else _batches(*made.shape):
         made[part] = _filled_part(block, matrix, uses, values[part], rows[part], unstored_missing=unstored_missing)
         gaps = gaps or bool(np.isnan(made[part]).any())
     return made if gaps or matrix is None else made.astype(matrix.dtype, copy=False)
