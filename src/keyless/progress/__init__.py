@@ -11,7 +11,7 @@ from keyless.progress.limits import (
     stopped_by_interrupt,
     time_left,
 )
-from keyless.progress.shown import Stage, Stages, notebook_view, sparkline, terminal_view, usual_view
+from keyless.progress.shown import Stage, Stages, notebook_view, terminal_view, usual_view
 from keyless.progress.words import SCORED, in_words
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "in_words",
     "is_late",
     "notebook_view",
-    "sparkline",
     "stopped_by_interrupt",
     "terminal_view",
     "time_left",

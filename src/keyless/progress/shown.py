@@ -15,7 +15,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -27,16 +27,13 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["Stage", "Stages", "notebook_view", "sparkline", "terminal_view", "usual_view"]
+__all__ = ["Stage", "Stages", "notebook_view", "terminal_view", "usual_view"]
 
 _REFRESH = 0.1
 """Seconds between two drawings."""
 
 _QUIET = 30.0
 """Seconds between two lines about the same stage, where there is nothing to draw on."""
-
-_BLOCKS = "▁▂▃▄▅▆▇█"
-_TRACE = 24
 
 _BAR = 10
 """Characters of a bar: with the words of a stage and its times, a line has 80."""
@@ -52,7 +49,6 @@ class Stage:
         step: how far it is.
         total: how far it goes; 0 where that is not known.
         objective: the last value.
-        trace: the values, thinned out as they become many.
         counting: seconds since its steps were last counted from the beginning.
     """
 
@@ -61,7 +57,6 @@ class Stage:
     step: int = 0
     total: int = 0
     objective: float = math.nan
-    trace: list[float] = field(default_factory=list)
     counting: float = 0.0
 
     @property
@@ -103,10 +98,6 @@ class Stages:
         if step < known.step:
             known.counting = self.heard - before
         known.step, known.total, known.objective = step, total, float(objective)
-        if math.isfinite(objective):
-            known.trace.append(float(objective))
-            if len(known.trace) > 8 * _TRACE:
-                known.trace = known.trace[1::2]
         if self.after is not None:
             self.after(known)
 
@@ -200,8 +191,6 @@ def _terminal_table(stages: Stages) -> Table:
         if stage.total or current:
             known = stage.total or None
             bar = ProgressBar(total=known, completed=min(stage.step, known or 0), width=_BAR, pulse=known is None)
-        # Where nobody knows how long it takes, how the objective goes tells something.
-        outlook = _left(stage) or (sparkline(stage.trace) if stage.trace else "")
         grid.add_row(
             Spinner("dots") if current else Text("✓", style="green"),
             Text(in_words(stage.name), style="bold" if current else "dim"),
@@ -209,23 +198,10 @@ def _terminal_table(stages: Stages) -> Table:
             Text(_steps(stage), style="dim"),
             Text(_value(stage)),
             Text(_clock(stage.seconds), style="dim"),
-            Text(outlook if current else "", style="cyan"),
+            Text(_left(stage) if current else "", style="cyan"),
         )
     grid.add_row("", Text("in all", style="dim"), "", "", "", Text(_clock(stages.seconds), style="dim"), "")
     return grid
-
-
-def sparkline(values: list[float], *, width: int = _TRACE) -> str:
-    """Return numbers as a line of small bars.
-
-    Example:
-        >>> sparkline([0.0, 1.0, 2.0])
-        '▁▅█'
-    """
-    shown = values[-width:]
-    low, high = min(shown), max(shown)
-    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BLOCKS[round((value - low) * scale + 1e-9)] for value in shown)
 
 
 @contextlib.contextmanager
