@@ -72,3 +72,9 @@ def test_the_library_never_prints_nor_configures_logging():
     ]
     assert SOURCES
     assert not wrong, wrong
+
+
+def test_modules_are_short():
+    sizes = {str(source.relative_to(ROOT)): len(source.read_text(encoding="utf-8").splitlines()) for source in SOURCES}
+    assert sizes
+    assert not {name: size for name, size in sizes.items() if size > 500}
