@@ -15,6 +15,7 @@ from keyless.arrays import FloatArray, IntArray
 from keyless.errors import InputError
 from keyless.model.scales import choose_scale
 from keyless.pairs.constraints import Constraints
+from keyless.search_options import Shared
 from keyless.tables import Table
 from keyless.transport import sinkhorn
 
@@ -218,7 +219,7 @@ def _bare(label: Any) -> str:
     return text.lstrip("0") or "0"
 
 
-def shared_columns(first: Table, second: Table, shared: Any) -> list[tuple[int, int]]:
+def shared_columns(first: Table, second: Table, shared: Shared) -> list[tuple[int, int]]:
     """Return column numbers of two tables that measure the same thing.
 
     Args:
@@ -246,7 +247,7 @@ def shared_columns(first: Table, second: Table, shared: Any) -> list[tuple[int, 
 
 
 def start_couplings(
-    tables: Sequence[Table], constraints: Constraints, shared: Any
+    tables: Sequence[Table], constraints: Constraints, shared: Shared
 ) -> dict[tuple[int, int], list[tuple[str, FloatArray]]]:
     """Return first couplings from known pairs and from shared columns, per pair of tables."""
     found: dict[tuple[int, int], list[tuple[str, FloatArray]]] = {}
@@ -261,7 +262,7 @@ def start_couplings(
     return found
 
 
-def shared_pairs(tables: Sequence[Table], shared: Any) -> dict[tuple[int, int], list[tuple[int, int]]]:
+def shared_pairs(tables: Sequence[Table], shared: Shared) -> dict[tuple[int, int], list[tuple[int, int]]]:
     """Return, per pair of tables that have any, the columns that measure the same thing; see `shared_columns`."""
     _check_shared(tables, shared)
     found = {}
@@ -274,7 +275,7 @@ def shared_pairs(tables: Sequence[Table], shared: Any) -> dict[tuple[int, int], 
     return found
 
 
-def _check_shared(tables: Sequence[Table], shared: Any) -> None:
+def _check_shared(tables: Sequence[Table], shared: Shared) -> None:
     """Refuse names that fewer than two of several tables have; two tables are checked by `shared_columns`."""
     if len(tables) == 2 or shared is None or isinstance(shared, str):
         return
@@ -284,7 +285,7 @@ def _check_shared(tables: Sequence[Table], shared: Any) -> None:
             raise InputError(f"shared: must name numeric columns of two tables; {name!r} is in {len(found)} of them.")
 
 
-def _of_both(first: Table, second: Table, shared: Any) -> Any:
+def _of_both(first: Table, second: Table, shared: Shared) -> Shared:
     """Return the part of `shared` that is about two of several tables."""
     if shared is None or isinstance(shared, str):
         return shared

@@ -24,7 +24,7 @@ from keyless.linking import Linking
 from keyless.links import Links
 from keyless.options import Options
 from keyless.progress import Callback, Deadline, usual_view
-from keyless.search_options import Device, Effort, Partners, ScaleName
+from keyless.search_options import Device, Effort, Partners, ScaleName, Shared
 from keyless.tables import Reading, read_tables
 
 __all__ = ["TableLinker", "link"]
@@ -39,7 +39,7 @@ def link(
     known_pairs: Any = None,
     forbid: Any = None,
     within: str | Sequence[str] | None = None,
-    shared: Any = "auto",
+    shared: Shared = "auto",
     partners: Partners = "auto",
     repeats: str | None = None,
     scales: ScaleName | Mapping[str, ScaleName] = "auto",

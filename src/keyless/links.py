@@ -444,8 +444,7 @@ def _alone(array: Any, places: int) -> FloatArray:
     """Return how likely each reference row has no partner; nothing where that is not known."""
     if array is None or array.size == 0:
         return np.empty(0)
-    checked: FloatArray = checks.numbers(array, "alone", (places,), low=0.0, high=1.0)
-    return checked
+    return checks.numbers(array, "alone", (places,), low=0.0, high=1.0)
 
 
 def _own(parts: Mapping[str, Any], table: int) -> dict[str, Any]:

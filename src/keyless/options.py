@@ -10,7 +10,7 @@ from typing import Any, get_args
 from keyless.arrays import RandomState, check_count, check_positive, find_device
 from keyless.errors import InputError
 from keyless.progress import Callback
-from keyless.search_options import Device, Effort, Partners, ScaleName, SearchOptions
+from keyless.search_options import Device, Effort, Partners, ScaleName, SearchOptions, Shared
 from keyless.tables import Reading
 
 __all__ = ["Options"]
@@ -27,7 +27,7 @@ class Options(SearchOptions):
     known_pairs: Any = None
     forbid: Any = None
     within: str | Sequence[str] | None = None
-    shared: Any = "auto"
+    shared: Shared = "auto"
     scales: ScaleName | Mapping[str, ScaleName] = "auto"
     random_state: RandomState = None
     checkpoint: str | Path | None = None

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import FloatArray
 from keyless.engine.repeats import RepeatedSide
 from keyless.errors import Status
 from keyless.evidence import Doubt, Evidence, Verdict
@@ -38,7 +39,7 @@ def evidence(entry: Any) -> Evidence:
     return judged
 
 
-def coupling(arrays: Mapping[str, Any], shape: tuple[int, int]) -> Any:
+def coupling(arrays: Mapping[str, Any], shape: tuple[int, int]) -> FloatArray | sparse.csr_array:
     """Return the soft correspondence of a table, dense or sparse."""
     if "coupling" in arrays or "coupling.shape" not in arrays:
         return checks.numbers(arrays["coupling"], "coupling", shape, low=0.0, high=1.0)

@@ -1,7 +1,7 @@
 """Options of linking that Python and the command line take in the same form. Nothing heavy is imported here."""
 
 # Annotations are evaluated here, not postponed: the command line reads them off classes of other modules.
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +13,7 @@ __all__ = [
     "Partners",
     "ScaleName",
     "SearchOptions",
+    "Shared",
     "by_table",
     "check_not_removed",
     "shared_from_words",
@@ -22,6 +23,8 @@ Partners = Literal["auto", "all", "some"]
 ScaleName = Literal["auto", "identity", "log", "sqrt", "rank"]
 Effort = Literal["quick", "normal", "thorough"]
 Device = Literal["cpu", "cuda"]
+Shared = str | Sequence[str] | Mapping[str, str] | None
+"""Columns that two tables both have: `"auto"`, their names, those of the first with those of the second, or none."""
 
 
 @dataclass(kw_only=True)
@@ -53,7 +56,7 @@ class SearchOptions:
     device: Device = "cpu"
 
 
-def shared_from_words(given: Sequence[str]) -> str | list[str] | dict[str, str] | None:
+def shared_from_words(given: Sequence[str]) -> Shared:
     """Return `--shared` as `keyless.link` takes it.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,7 @@ from keyless.cli.options import (
 from keyless.cli.progress import Watch, watched
 from keyless.cli.words import audit_lines, audit_record, exit_code, print_json, verdict_lines, verdicts
 from keyless.errors import InputError
+from keyless.search_options import Shared
 
 if TYPE_CHECKING:
     from keyless.audit import Audit
@@ -114,12 +115,12 @@ def _audited(links: Links, linking: LinkingOptions, watch: Watch) -> Audit:
     return audit(links, relink, seed=linking.seed, report=say, stopped=lambda: watch.interrupted)
 
 
-def _still_shared(shared: Any, tables: Sequence[Table]) -> Any:
+def _still_shared(shared: Shared, tables: Sequence[Table]) -> Shared:
     """Return the columns that tables share without those that were dropped."""
     if shared is None or isinstance(shared, str):
         return shared
-    pairs = shared if isinstance(shared, dict) else {column: column for column in shared}
+    pairs = shared if isinstance(shared, Mapping) else {column: column for column in shared}
     left = {
         one: two for one, two in pairs.items() if sum({one, two} & set(table.columns) != set() for table in tables) > 1
     }
-    return left if isinstance(shared, dict) else list(left)
+    return left if isinstance(shared, Mapping) else list(left)

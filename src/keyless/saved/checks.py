@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from keyless.arrays import FloatArray, IntArray
+
 __all__ = ["flag", "mapping", "number", "numbers", "one_of", "permutation", "sequence", "text"]
 
 _ROUNDING = 1e-6
@@ -26,7 +28,7 @@ def numbers(
     low: float = -math.inf,
     high: float = math.inf,
     infinite: bool = False,
-) -> Any:
+) -> FloatArray:
     """Check an array of real numbers.
 
     Args:
@@ -54,7 +56,7 @@ def numbers(
     return array
 
 
-def permutation(array: Any, name: str, places: int, rows: int, *, once: bool = True) -> Any:
+def permutation(array: Any, name: str, places: int, rows: int, *, once: bool = True) -> IntArray:
     """Check which row belongs to each place: −1 for none, and no row twice.
 
     Args:
