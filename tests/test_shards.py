@@ -1,6 +1,7 @@
 """Rows in shards and cells: the same as all rows at once, against looks at every pair."""
 
 import pickle
+import time
 from functools import partial
 
 import numpy as np
@@ -18,6 +19,8 @@ from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.metric import Metric
 from keyless.landmarks.near import find_near
 from keyless.landmarks.scores import LargeTable
+from keyless.pairs.neighbours import nearest
+from keyless.progress import Deadline, cut_short
 from many_rows import shuffled
 
 
@@ -202,6 +205,19 @@ def test_shards_and_cells_do_not_change_the_answer(rng, monkeypatch, case):
     np.testing.assert_array_equal(parts.permutations["table1"], whole.permutations["table1"])
     assert (parts.permutations["table1"] == truth).mean() > 0.98
     np.testing.assert_allclose(parts.found["table1"].probability, whole.found["table1"].probability, atol=0.01)
+
+
+@pytest.mark.parametrize("seconds", [0.1, pytest.param(3.0, marks=pytest.mark.slow)])
+def test_a_search_for_neighbours_is_left_when_time_is_up(rng, seconds):
+    """It takes more than eight seconds of processor; of what is left of them after the limit, no more than two."""
+    pytest.importorskip("faiss")
+    points = 6 * rng.laplace(size=(200_000, 20)).astype(np.float32)
+    queries = points + rng.normal(size=points.shape).astype(np.float32)
+    began, found = time.process_time(), None
+    with cut_short(Deadline(seconds)):
+        found = nearest(points, queries, 5)
+    assert found is None
+    assert time.process_time() - began < 2 * seconds + 2  # two threads work at a time, where there are two cores
 
 
 # --- assignment -------------------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ near enough; how many it takes is measured on a sample of queries whose true nei
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 
 from keyless.arrays import batches, on_device, to_numpy
 from keyless.pairs.cell_index import CellIndex, nearest_of_all
-from keyless.progress import check_time
+from keyless.progress import check_time, in_time
 
 __all__ = ["Nearest", "nearest"]
 
@@ -33,6 +35,17 @@ _ALL_ON_DEVICE = 20_000_000_000
 _SHARD = 65_536
 _QUERIES = 256
 """Without faiss, the distances of so many queries to the points of one shard are held at a time."""
+
+_AT_A_TIME = 2**28
+"""Distances that one call of faiss looks at, about: half a second on one core, after which a time limit is heard."""
+
+_FEWEST = 256
+"""Queries of a call at the least: of fewer at a time products of matrices are slow."""
+
+_BLAS_FROM = 20
+"""What faiss is told about when to find all distances by products of matrices: for all but a handful of queries. From
+version 1.15 on it does so by itself only from 128,000 numbers on, which is meant for machines of very many cores: with
+1,000 queries of 20 numbers on one core it then takes 4 to 9 times as long."""
 
 _TRIED = 1_000
 _PROBES = (1, 4, 16, 32, 64, 128, 256)
@@ -119,7 +132,9 @@ def _all_pairs(points: FloatArray, queries: FloatArray, count: int, device: Any 
         found[:, :most] = to_numpy(nearest_of_all(given, asked, most)[1])
         return found
     if faiss is not None:
-        found[:, :most] = faiss.knn(queries, points, most)[1]
+        with _by_products(faiss):
+            for part in batches(len(queries), max(_AT_A_TIME // len(points), _FEWEST)):
+                found[part, :most] = faiss.knn(queries[part], points, most)[1]
         return found
     length = (points**2).sum(axis=1)
     for part in batches(len(queries), _QUERIES):
@@ -135,6 +150,17 @@ def _all_pairs(points: FloatArray, queries: FloatArray, count: int, device: Any 
             best, near = np.take_along_axis(best, order, axis=1), np.take_along_axis(near, order, axis=1)
         found[part, :most] = best
     return found
+
+
+@contextmanager
+def _by_products(faiss: Any) -> Iterator[None]:
+    """Let faiss find all distances by products of matrices as long as this lasts."""
+    before = faiss.cvar.distance_compute_blas_threshold
+    faiss.cvar.distance_compute_blas_threshold = _BLAS_FROM
+    try:
+        yield
+    finally:
+        faiss.cvar.distance_compute_blas_threshold = before
 
 
 def _distances(points: FloatArray, queries: FloatArray, chosen: IntArray) -> Any:
@@ -158,7 +184,10 @@ def _by_cells(
     stages, recall, settles = _stages(index, points, queries[tried], least, enough[tried])
     _forget_looks(index)
     found = np.empty((len(queries), count), dtype=np.int64)
-    for part in batches(len(queries), 16 * _SHARD):
+    # On a card the index itself looks at the time.
+    looks = index.nlist + stages[-1] * len(points) // index.nlist
+    together = max(_AT_A_TIME // looks, _FEWEST) if device is None else len(queries)
+    for part in batches(len(queries), together):
         found[part] = _in_stages(index, queries[part], count, stages, enough[part] if settles else None)
     looked = _looked(index)
     sorting = cells * (len(points) + len(stages) * len(queries))
@@ -172,8 +201,8 @@ def _index(points: FloatArray, cells: int, rng: np.random.Generator) -> tuple[An
     quantizer = faiss.IndexFlatL2(points.shape[1])
     index = faiss.IndexIVFFlat(quantizer, points.shape[1], cells)
     index.cp.niter, index.cp.seed = 6, int(rng.integers(2**31))
-    index.train(trained)
-    for part in batches(len(points), 16 * _SHARD):
+    in_time(lambda: index.train(trained))
+    for part in batches(len(points), _AT_A_TIME // cells):
         index.add(points[part])
     return index, len(trained) * cells * int(index.cp.niter)
 
