@@ -1,11 +1,13 @@
 """A Dask cluster of separate processes: the same answer as without, also where workers and the scheduler are lost."""
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -166,6 +168,27 @@ def test_a_frame_of_dask_is_read_partition_by_partition(folders):
     small = pd.DataFrame({"x": np.arange(40.0), "word": ["u", "v"] * 20})
     read = read_table(dataframe.from_pandas(small, npartitions=3), name="small")
     np.testing.assert_array_equal(read.block.values, read_table(small, name="small").block.values)
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")
+@pytest.mark.usefixtures("small")
+def test_a_saved_result_of_frames_of_dask_holds_their_entries(folders, tmp_path):
+    """Their entries are in temporary folders, which go away with the result that is saved."""
+    dataframe = pytest.importorskip("dask.dataframe")
+    given = [pd.read_parquet(folders[0] / name).head(200).assign(**{f"{name}_whole": range(200)}) for name in "ab"]
+    links = keyless.link(*(dataframe.from_pandas(frame, npartitions=3) for frame in given), random_state=0, max_time=1)
+    gone = [Path(table.large_file.path) for table in links.tables]
+    expected, permutation = links.joined(), links.permutations["table1"]
+    links.save(tmp_path / "run.keyless")
+    del links
+    gc.collect()
+    assert not any(folder.exists() for folder in gone)
+    loaded = keyless.load(tmp_path / "run.keyless")
+    pd.testing.assert_frame_equal(loaded.joined(), expected)
+    np.testing.assert_array_equal(loaded.permutations["table1"], permutation)
+    assert loaded.tables[0].column("a_whole") == list(range(200))
+    loaded.save(tmp_path / "again.keyless")
+    assert (tmp_path / "again.keyless").read_bytes() == (tmp_path / "run.keyless").read_bytes()
 
 
 @pytest.mark.soak

@@ -337,7 +337,7 @@ _SCALE_FIELDS = ("kind", "sign", "offset", "centre", "spread", "lowest", "unit")
 def save_links(links: Links, path: str | Path) -> None:
     """Write links as JSON, plain arrays and frames in Arrow's format."""
     arrays: dict[str, Any] = {f"model.{name}": getattr(links.model.factors, name) for name in _FACTOR_FIELDS}
-    files: dict[str, bytes] = {}
+    files: dict[str, bytes | Path] = {}
     tables = []
     for t, (table, scales) in enumerate(zip(links.tables, links.model.scales, strict=True)):
         document, own_arrays, own_files = pack_table(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,9 +44,11 @@ def write_archive(
     path: str | Path,
     document: Mapping[str, Any],
     arrays: Mapping[str, np.ndarray[Any, Any]],
-    files: Mapping[str, bytes] | None = None,
+    files: Mapping[str, bytes | Path] | None = None,
 ) -> None:
     """Write a JSON document, arrays of numbers, booleans or text, and bytes; the file is whole or not there at all.
+
+    Bytes may be given as the file that holds them.
 
     The same content gives the same bytes.
     """
@@ -73,7 +76,12 @@ def write_archive(
             with archive.open(entry(f"arrays/{name}.npy", array.nbytes), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
         for name, content in (files or {}).items():
-            archive.writestr(entry(f"files/{name}", len(content)), content)
+            if isinstance(content, bytes):
+                archive.writestr(entry(f"files/{name}", len(content)), content)
+                continue
+            made = entry(f"files/{name}", content.stat().st_size)
+            with content.open("rb") as source, archive.open(made, "w", force_zip64=True) as member:
+                shutil.copyfileobj(source, member)
 
 
 def read_archive(

@@ -18,11 +18,12 @@ import pandas as pd
 import pyarrow as pa
 
 from keyless.block import Block
+from keyless.cluster import scratch_folder
 from keyless.saved import checks
 from keyless.tables.cells import DATES
 from keyless.tables.dialect import Dialect
 from keyless.tables.ids import row_numbers
-from keyless.tables.large_file import LargeFile
+from keyless.tables.large_file import LargeFile, keep
 from keyless.tables.memory import is_large
 from keyless.tables.on_disk import NumbersOnDisk, read_again
 from keyless.tables.reading_options import Coding, ColumnUse
@@ -32,19 +33,23 @@ from keyless.tables.table import Form, Table
 
 __all__ = ["pack_table", "unpack_table"]
 
+_PART = "part."
+"""What the names of saved Parquet files begin with; the number of the file follows."""
+
 _LONGEST_NUMBER = 400
 """Characters of a number in text: the largest there is has 309 digits."""
 
 
-def pack_table(table: Table) -> tuple[dict[str, Any], Arrays, Files]:
-    """Return a table as a document of plain values, arrays and bytes."""
+def pack_table(table: Table) -> tuple[dict[str, Any], Arrays, dict[str, bytes | Path]]:
+    """Return a table as a document of plain values, arrays and bytes, or the files that hold these."""
     arrays: Arrays = {}
-    if not isinstance(table.keeps, NumbersOnDisk) or table.keeps.source is not None:
+    if not isinstance(table.keeps, NumbersOnDisk):
         arrays["values"] = table.block.values
         # One True for all entries need not be written for each of them.
         if any(table.block.mask.strides):
             arrays["mask"] = table.block.mask
     files: Files = {}
+    parts: dict[str, Path] = {}
     document: dict[str, Any] = {
         "name": table.name,
         "columns": table.columns,
@@ -60,14 +65,18 @@ def pack_table(table: Table) -> tuple[dict[str, Any], Arrays, Files]:
     if table.matrix is not None:
         document["matrix"] = pack_matrix(table.matrix, arrays)
     if table.large_file is not None:
-        document["kept"] = asdict(table.large_file)
+        if isinstance(table.keeps, NumbersOnDisk) and table.keeps.source is not None:
+            # The folder is there for this table alone, and goes away with it.
+            parts = {f"{_PART}{number}.parquet": path for number, path in enumerate(table.large_file.files)}
+        else:
+            document["kept"] = asdict(table.large_file)
         if table.id_column is not None:
             files["row_ids"] = to_ipc(pa.table({"row_id": pa.array(table.row_ids)}))
     if table.form == "anndata":
         document["anndata"] = pack_anndata(table.native, arrays, files, name=table.name)
     elif table.native is not None:
         document["frame"] = pack_frame(table.native, files)
-    return document, arrays, files
+    return document, arrays, {**files, **parts}
 
 
 def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: Mapping[str, bytes]) -> Table:
@@ -75,13 +84,15 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
 
     What it was packed into may come from anybody: everything is checked, and what does not fit raises `ValueError`.
     """
-    keeps = None
-    if "values" in arrays or "kept" not in document:
+    keeps, scratch = None, _unpacked(files)
+    kept = keep(scratch.path) if scratch is not None else _kept(document["kept"]) if "kept" in document else None
+    if "values" in arrays or kept is None:
         values = checks.numbers(arrays["values"], "values", (None, None))
         mask = arrays["mask"] if "mask" in arrays else np.broadcast_to(np.True_, values.shape)
     else:
         # The numbers of a folder of files are read from there again.
-        keeps, values, mask = read_again(_kept(document["kept"]), checks.sequence(document["columns"], "columns"))
+        keeps, values, mask = read_again(kept, checks.sequence(document["columns"], "columns"))
+        keeps.source = scratch
     rows = len(values)
     uses = tuple(_use(use, rows) for use in checks.sequence(document["uses"], "uses"))
     matrix = unpack_matrix(document["matrix"], arrays, (rows, len(uses))) if "matrix" in document else None
@@ -120,12 +131,24 @@ def unpack_table(document: Mapping[str, Any], arrays: Mapping[str, Any], files: 
         form=form,
         matrix=matrix if form != "frame" else None,
         unstored_missing=checks.flag(document["unstored_missing"], "unstored_missing"),
-        large_file=_kept(document["kept"]) if "kept" in document else None,
+        large_file=kept,
         dialect=_dialect(document.get("dialect", {})),
         keeps=keeps,
     )
     _check_whole(table)
     return table
+
+
+def _unpacked(files: Mapping[str, bytes]) -> Any:
+    """Return a folder with the Parquet files of a table that had one to itself; None where it had none."""
+    parts = [content for name, content in files.items() if name.startswith(_PART)]
+    if not parts:
+        return None
+    scratch = scratch_folder()
+    for number in range(len(parts)):
+        name = f"{_PART}{number}.parquet"
+        (scratch.path / name).write_bytes(files[name])
+    return scratch
 
 
 def _check_whole(table: Table) -> None:
