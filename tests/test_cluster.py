@@ -106,6 +106,33 @@ def test_a_cluster_gives_the_answer_of_one_process_though_workers_are_killed(fol
     np.testing.assert_allclose(found.evidence.null_scores, alone.evidence.null_scores, atol=1e-9)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("gaps", [0.0, pytest.param(0.1, marks=pytest.mark.soak)])
+@pytest.mark.usefixtures("small")
+def test_a_cluster_links_three_tables_as_one_process_does(tmp_path, cluster, gaps):
+    """A third of the rows of the third table are left out, so that some entities of the joined tables have gaps."""
+    tables, truth = make_shuffled_tables(5_000, (16, 14, 12), rank=5, noise=0.03, observed=1 - gaps, random_state=5)
+    kept = np.flatnonzero(np.arange(5_000) % 3)
+    tables["table2"] = tables["table2"][kept]
+    right = {"table1": truth["table1"], "table2": np.append(np.cumsum(np.arange(5_000) % 3 > 0) - 1, -1)}
+    right["table2"] = np.where(truth["table2"] % 3, right["table2"][truth["table2"]], -1)
+    for name, values in tables.items():
+        (tmp_path / name).mkdir()
+        frame = pd.DataFrame(values).add_prefix(name)
+        for number, rows in enumerate(np.array_split(np.arange(len(frame)), 2)):
+            frame.iloc[rows].to_parquet(tmp_path / name / f"part.{number}.parquet", index=False)
+    folders = [tmp_path / name for name in tables]
+    alone = keyless.link(*folders, random_state=0)
+    with distributed.Client(cluster):
+        found = keyless.link(*folders, random_state=0)
+    assert "scheduler" in found.choices["landmarks"]
+    for name, expected in right.items():
+        assert alone.evidence_for(name).verdict == "linked"
+        assert (alone.permutations[name] == expected).mean() > 0.995
+        np.testing.assert_array_equal(found.permutations[name], alone.permutations[name])
+        np.testing.assert_allclose(found.found[name].probability, alone.found[name].probability, atol=1e-9)
+
+
 @pytest.mark.usefixtures("small")
 def test_a_folder_is_not_read_by_a_cluster_without_workers(folders, monkeypatch):
     monkeypatch.setattr(dask_workers, "_WAIT", 0.2)

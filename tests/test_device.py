@@ -1,6 +1,10 @@
-"""Neighbours on a device of PyTorch: here its processor, for which the source is the same as for a graphics card."""
+"""Neighbours, couplings and sums of EM on a device of PyTorch.
+
+Here that is PyTorch's processor, for which the source is the same as for a card; the last tests need a card.
+"""
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,14 +14,19 @@ from scipy.spatial.distance import cdist
 import keyless
 from keyless import searches
 from keyless.arrays import find_device, smallest
+from keyless.cluster import computing_on, device_for
 from keyless.errors import InputError
 from keyless.landmarks import LargeSearch
 from keyless.landmarks import linking as landmarks
 from keyless.landmarks.scores import LargeTable
+from keyless.likelihood import pairs
+from keyless.likelihood.pairs import couple, exact_log_ratio
+from keyless.model import factor_model
 from keyless.options import Options
 from keyless.pairs import cell_index, neighbours
 from keyless.pairs.cell_index import CellIndex, nearest_of_all
 from keyless.pairs.neighbours import nearest
+from keyless.parallel import in_turn
 from many_rows import shuffled
 
 torch = pytest.importorskip("torch")
@@ -138,6 +147,68 @@ def test_scores_on_a_device_are_those_of_the_processor(rng, dtype):
     np.testing.assert_array_equal(found[4], np.sqrt(400))
 
 
+def with_gaps(rng, *, rows=300, width=10, rank=3):
+    """Standard scores of a factor model, 0 where missing, what is observed, and a model that is not yet fitted."""
+    values = rng.normal(size=(rows, rank)) @ rng.normal(size=(rank, width)) + 0.3 * rng.normal(size=(rows, width))
+    values, mask = (values - values.mean(axis=0)) / values.std(axis=0), rng.random((rows, width)) < 0.8
+    values[~mask] = 0.0
+    return values, mask, factor_model.initial_model(values, mask, rank + 1)
+
+
+def test_sums_of_em_on_a_device_are_those_of_the_processor(rng, monkeypatch):
+    values, mask, start = with_gaps(rng)
+    expected, bound = factor_model.fit(values, mask, start, max_iter=30)
+    sent = []
+    monkeypatch.setattr(factor_model, "on_device", lambda given, where: sent.append(where) or torch.tensor(given))
+    with computing_on(CPU):
+        untouched, _ = factor_model.fit(values, mask, start, max_iter=30)
+        assert not sent
+        monkeypatch.setattr(factor_model, "_WORTH_A_CARD", 300 * 5**2)
+        found, bound_too = factor_model.fit(values, mask, start, max_iter=30)
+    assert sent == [CPU, CPU]
+    np.testing.assert_array_equal(untouched.loadings, expected.loadings)
+    for name in ("loadings", "offsets", "noise", "spread", "shrinkage"):
+        assert isinstance(getattr(found, name), np.ndarray)
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(bound_too, bound, rtol=1e-10)
+
+
+def test_ratios_of_rows_with_gaps_on_a_device_are_those_of_the_processor(rng):
+    values, mask, model = with_gaps(rng)
+    rows, columns = rng.integers(0, 300, size=(2, 50))
+    ours, theirs = (
+        factor_model.information(model, to(values), to(mask)) for to in (np.asarray, partial(torch.tensor, device=CPU))
+    )
+    found = exact_log_ratio(theirs, theirs, rows, columns, chunk=20)
+    assert isinstance(found, torch.Tensor)
+    np.testing.assert_allclose(found.numpy(), exact_log_ratio(ours, ours, rows, columns), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(60, 60), (50, 90), (90, 50)])
+@pytest.mark.parametrize("size", [3.0, 900.0])
+def test_a_coupling_on_a_device_is_that_of_the_processor(rng, monkeypatch, shape, size):
+    """Of large ratios most of the kernel vanishes, and is computed anew from the potentials."""
+    ratio = size * rng.normal(size=shape)
+    potentials, theirs = np.zeros(shape[1]), np.zeros(shape[1])
+    expected = couple(ratio, max_iter=60, potentials=potentials)
+    monkeypatch.setattr(pairs, "_WORTH_A_CARD", shape[0] * shape[1])
+    with computing_on(CPU):
+        found = couple(ratio, max_iter=60, potentials=theirs)
+    assert isinstance(found, np.ndarray)
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    np.testing.assert_allclose(theirs, potentials, atol=1e-6)
+
+
+def test_a_device_is_left_with_its_block_and_known_in_threads():
+    seen = list(in_turn(lambda _: device_for(5, least=5), [(k,) for k in range(3)], n_jobs=2))
+    with computing_on(CPU):
+        inside = list(in_turn(lambda _: device_for(5, least=5), [(k,) for k in range(3)], n_jobs=2))
+        assert device_for(4, least=5) is None
+        with computing_on(None):
+            assert device_for(5, least=5) is None
+    assert (seen, inside, device_for(5, least=5)) == ([None] * 3, [CPU] * 3, None)
+
+
 def test_kept_stages_do_not_depend_on_the_device():
     assert Options(device="cpu").decisive == Options(device="cuda").decisive
     assert Options(device="cuda").changed == {"device": "cuda"}
@@ -158,6 +229,8 @@ def test_a_device_gives_the_answer_of_the_processor(rng, monkeypatch, case, tole
     tables, truth = shuffled(rng, case, rows=11_000)
     plain = keyless.link(tables, random_state=0)
     monkeypatch.setattr(searches, "find_device", lambda _name: CPU)
+    monkeypatch.setattr(factor_model, "_WORTH_A_CARD", 1)
+    monkeypatch.setattr(pairs, "_WORTH_A_CARD", 1)
     found = keyless.link(tables, random_state=0)
     assert "device" not in plain.choices["landmarks"]
     assert found.choices["landmarks"]["device"] == "cpu"
@@ -168,3 +241,19 @@ def test_a_device_gives_the_answer_of_the_processor(rng, monkeypatch, case, tole
     np.testing.assert_allclose(
         found.found["table1"].probability[same], plain.found["table1"].probability[same], atol=tolerance
     )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no graphics card")
+@pytest.mark.parametrize(("case", "tolerance"), [("complete", 1e-5), ("strangers", 0.05), ("gaps", 0.05)])
+def test_a_card_gives_the_answer_of_the_processor(rng, case, tolerance):
+    """Below and above 5,000 rows; the tolerance is that of docs/gpu.md."""
+    for rows in (1_500, 11_000):
+        tables, _ = shuffled(rng, case, rows=rows)
+        plain, found = (keyless.link(tables, random_state=0, device=device) for device in ("cpu", "cuda"))
+        assert found.evidence.verdict == plain.evidence.verdict
+        same = found.permutations["table1"] == plain.permutations["table1"]
+        assert same.mean() >= 0.999
+        np.testing.assert_allclose(
+            found.found["table1"].probability[same], plain.found["table1"].probability[same], atol=tolerance
+        )

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless.arrays import FloatArray
+from keyless.cluster import computing_on
 from keyless.engine import tells_by_groups
 from keyless.engine.columns import FEW_ROWS, MOST_COLUMNS
 from keyless.errors import Status
@@ -68,7 +69,7 @@ class Linking(Searches):
     def links(self) -> Links:
         """Run, and return what was found; Ctrl-C returns the best so far."""
         route: Route | None = None
-        with stopped_by_interrupt(self.deadline), cut_short(self.deadline, grace=True):
+        with stopped_by_interrupt(self.deadline), cut_short(self.deadline, grace=True), computing_on(self.device):
             route = self.route()
         if route is None:
             route = self.nothing_yet() if self.so_far is None else replace(self.so_far, status=_LATE)

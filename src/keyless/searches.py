@@ -83,7 +83,7 @@ class Searches(Prepared):
     ) -> None:
         super().__init__(options, tables, large=large)
         sizes = rows_of(tables)
-        self.began = time.monotonic()
+        self.began, self.device = time.monotonic(), find_device(options.device)
         self.deadline = Deadline(options.max_time) if deadline is None else deadline
         self.history: list[Mapping[str, Any]] = []
         self.earlier: dict[tuple[int, int], list[tuple[str, FloatArray]]] = {}
@@ -194,7 +194,7 @@ class Searches(Prepared):
             callback=self.report,
             deadline=self.deadline if deadline is None else deadline,
             stages=self.stages,
-            device=find_device(self.options.device),
+            device=self.device,
         )
         link = self.stages.stage("landmarks", search.link)
         evidences = judge_large(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])

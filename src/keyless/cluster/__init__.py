@@ -1,6 +1,17 @@
-"""Who does the work: this process, or the workers of a Dask cluster; and rows of numbers that are on a disk."""
+"""Who does the work: this process, a card of this machine, or the workers of a Dask cluster; numbers on a disk."""
 
+from keyless.cluster.devices import computing_on, device_for
 from keyless.cluster.on_disk import OnDisk, scratch_folder
 from keyless.cluster.workers import LOCAL, Workers, connected, current_workers, local_workers
 
-__all__ = ["LOCAL", "OnDisk", "Workers", "connected", "current_workers", "local_workers", "scratch_folder"]
+__all__ = [
+    "LOCAL",
+    "OnDisk",
+    "Workers",
+    "computing_on",
+    "connected",
+    "current_workers",
+    "device_for",
+    "local_workers",
+    "scratch_folder",
+]

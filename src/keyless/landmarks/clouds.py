@@ -11,17 +11,25 @@ from typing import Any
 import numpy as np
 
 from keyless.alignment.latents import Latents, whitening
-from keyless.arrays import BoolArray, FloatArray, IntArray, SingleArray, array_like, batches, to_numpy
+from keyless.arrays import BoolArray, FloatArray, IntArray, SingleArray, array_like, batches, on_device, to_numpy
 from keyless.cluster import LOCAL, Workers
 from keyless.landmarks.scores import LargeTable
 from keyless.landmarks.shards import BATCH, Sharded, edges_of, in_batches
 from keyless.model.factor_model import FactorModel, Information, information, posterior
 from keyless.progress import check_time
 
-__all__ = ["Cloud", "Side"]
+__all__ = ["Cloud", "Side", "rows_at_a_time"]
 
 _OUTER = 8_192
 """Rows far out that are found at once: landmarks and those next to them, three times."""
+
+_IN_MEMORY, _ON_DEVICE = 4_096, 2**15
+"""Rows with gaps that are worked on at a time, by the processor and by a card: some hundred megabytes there."""
+
+
+def rows_at_a_time(device: Any) -> int:
+    """Return how many rows with gaps are worked on at a time on a device; None: by the processor."""
+    return _IN_MEMORY if device is None else _ON_DEVICE
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +38,14 @@ class Side:
 
     Attributes:
         tables: the tables.
-        rows: per table, the row of every entity, −1 where it has none; None where they are in order.
+        rows: per table, the row of every entity, −1 where it has none; None where they are in order, and a slice where
+            some of them are.
         model: factor model over the tables' columns side by side.
         workers: who works on the shards of rows.
     """
 
     tables: tuple[LargeTable, ...]
-    rows: tuple[IntArray | None, ...]
+    rows: tuple[IntArray | slice | None, ...]
     model: FactorModel
     workers: Workers = LOCAL
 
@@ -47,13 +56,19 @@ class Side:
 
     def __len__(self) -> int:
         first = self.rows[0]
+        if isinstance(first, slice):
+            return int(first.stop - first.start)
         return len(self.tables[0]) if first is None else len(first)
+
+    def taken(self, entities: slice | IntArray) -> Side:
+        """Return some entities by themselves, as they are sent to whoever works on them: with their own rows alone."""
+        return replace(self, rows=tuple(_some(rows, entities) for rows in self.rows), workers=LOCAL)
 
     @cached_property
     def uniform(self) -> bool:
         """Whether every entity is seen in the same columns, so that all have the same precision."""
         return all(table.complete for table in self.tables) and all(
-            rows is None or bool((rows >= 0).all()) for rows in self.rows
+            not isinstance(rows, np.ndarray) or bool((rows >= 0).all()) for rows in self.rows
         )
 
     @property
@@ -65,7 +80,7 @@ class Side:
         """Return standard scores and mask of some entities, the tables side by side."""
         values, masks = [], []
         for table, rows in zip(self.tables, self.rows, strict=True):
-            index = entities if rows is None else rows[entities]
+            index = _some(rows, entities)
             if isinstance(index, slice) or index.min(initial=0) >= 0:
                 score, mask = table.scores(index)
             else:
@@ -76,52 +91,64 @@ class Side:
             masks.append(mask)
         return np.concatenate(values, axis=1), np.concatenate(masks, axis=1)
 
-    def information(self, entities: IntArray) -> Information:
-        """Return what is known of some entities, exactly."""
-        return information(self.model, *self.scores(entities))
+    def information(self, entities: slice | IntArray, device: Any = None) -> Information:
+        """Return what is known of some entities, exactly, in arrays of a device; None: of the processor."""
+        scores, mask = self.scores(entities)
+        if device is not None:
+            scores, mask = on_device(scores, device), on_device(mask, device)
+        return information(self.model, scores, mask)
 
     def cloud(self) -> Cloud:
         """Return where all entities stand."""
         edges = edges_of(len(self))
-        parts = [slice(a, b) for a, b in pairwise(edges.tolist())]
-        bare, turn = replace(self, workers=LOCAL), np.eye(self.model.rank)
+        parts, turn = [self.taken(slice(a, b)) for a, b in pairwise(edges.tolist())], np.eye(self.model.rank)
+        device = self.workers.device
         if self.uniform:
             scores, mask = self.scores(slice(0, 1))
             single = information(self.model, scores, mask)
             covariance = np.linalg.inv(single.precision[0] + np.eye(self.model.rank))
             linear = (self.model.loadings / self.model.noise[:, None]) @ covariance
             first = posterior(single)[0][0] - scores[0] @ linear
-            device = self.workers.device if self.simple else None
-            shards = [self.workers.start(_linear_means, bare, part, linear, first, device) for part in parts]
+            device = device if self.simple else None
+            shards = [self.workers.start(_linear_means, part, linear, first, device) for part in parts]
             return Cloud(Sharded(tuple(shards), edges, turn, self.workers), single.precision[0])
-        both = [self.workers.start(_exact_means, bare, part) for part in parts]
+        both = [self.workers.start(_exact_means, part, device) for part in parts]
         shards = [self.workers.start(itemgetter(0), found) for found in both]
         total = sum(self.workers.fetch([self.workers.start(itemgetter(1), found) for found in both]))
         return Cloud(Sharded(tuple(shards), edges, turn, self.workers), total / len(self))
 
 
-def _linear_means(side: Side, entities: slice, linear: FloatArray, first: FloatArray, device: Any) -> FloatArray:
-    """Return the posterior means of some entities, all of the same precision."""
-    means = np.empty((entities.stop - entities.start, linear.shape[1]), dtype=np.float32)
+def _some(rows: IntArray | slice | None, entities: slice | IntArray) -> slice | IntArray:
+    """Return the rows of some entities."""
+    if rows is None:
+        return entities
+    if not isinstance(rows, slice):
+        return rows[entities]
+    if isinstance(entities, slice):
+        return slice(rows.start + entities.start, rows.start + entities.stop)
+    return np.asarray(rows.start + entities)
+
+
+def _linear_means(side: Side, linear: FloatArray, first: FloatArray, device: Any) -> SingleArray:
+    """Return the posterior means of entities that all have the same precision."""
+    means = np.empty((len(side), linear.shape[1]), dtype=np.float32)
     for part in batches(len(means), BATCH):
-        rows = slice(entities.start + part.start, entities.start + part.stop)
         if device is None:
-            means[part] = side.scores(rows)[0] @ linear + first
+            means[part] = side.scores(part)[0] @ linear + first
         else:
-            scores = side.tables[0].scores_on(rows, device)
+            scores = side.tables[0].scores_on(_some(side.rows[0], part), device)
             means[part] = to_numpy(scores @ array_like(linear, scores)) + first
     return means
 
 
-def _exact_means(side: Side, entities: slice) -> tuple[FloatArray, FloatArray]:
-    """Return the posterior means of some entities, and the sum of their precisions."""
+def _exact_means(side: Side, device: Any) -> tuple[SingleArray, FloatArray]:
+    """Return the posterior means of entities, and the sum of their precisions."""
     rank = side.model.rank
-    means, total = np.empty((entities.stop - entities.start, rank), dtype=np.float32), np.zeros((rank, rank))
-    for part in batches(len(means), 4_096):
-        rows = slice(entities.start + part.start, entities.start + part.stop)
-        info = information(side.model, *side.scores(rows))
-        total += info.precision.sum(axis=0)
-        means[part] = posterior(info)[0]
+    means, total = np.empty((len(side), rank), dtype=np.float32), np.zeros((rank, rank))
+    for part in batches(len(means), rows_at_a_time(device)):
+        info = side.information(part, device)
+        total += to_numpy(info.precision.sum(axis=0))
+        means[part] = to_numpy(posterior(info)[0])
     return means, total
 
 

@@ -185,11 +185,6 @@ class LargeSearch:
         """Refuse work that the workers of a cluster cannot do, before it begins."""
         if not self.on_cluster:
             return
-        if len(self.tables) > 2:
-            raise InputError(
-                f"tables: must be two to be linked on a cluster; found {len(self.tables)}. Link them two at a time, or "
-                "without a cluster."
-            )
         rows = min(max(len(table) for table in self.tables), CELL)
         self.workers.check(rows * self.largest_rank * 4 * _ARRAYS_OF_A_CELL)
 
@@ -440,8 +435,8 @@ class LargeSearch:
 
         def permitted(entities: IntArray, rows: IntArray) -> BoolArray:
             found = np.ones(len(entities), dtype=bool)
-            for table, places in zip(left.tables, left.rows, strict=True):
-                own, other = entities if places is None else places[entities], self.tables.index(table)
+            for table, places in zip(left.tables, left.taken(entities).rows, strict=True):
+                own, other = np.asarray(places), self.tables.index(table)
                 seen = own >= 0
                 pairs = (own[seen], rows[seen]) if other < number else (rows[seen], own[seen])
                 found[seen] &= constraints.permits(min(other, number), max(other, number), *pairs)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from keyless.arrays import BoolArray, FloatArray, IntArray, SingleArray, batches
+from keyless.arrays import BoolArray, FloatArray, IntArray, SingleArray, batches, to_numpy
 from keyless.cluster import LOCAL, Workers
 from keyless.landmarks.assigning import match_in_parts
-from keyless.landmarks.clouds import Cloud, Side
+from keyless.landmarks.clouds import Cloud, Side, rows_at_a_time
 from keyless.landmarks.near import HOPELESS, find_near
 from keyless.likelihood.pairs import exact_log_ratio, marginals
 from keyless.pairs.posterior import best_other, largest, pair_places, prior_log_odds
@@ -121,18 +122,17 @@ def find_candidates(
     shape = (len(clouds[0]), len(clouds[1]))
     lowest = -np.inf if every else _floor(shape)
     runner_up = np.full(shape[0], -np.inf, dtype=np.float32)
-    index, columns = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    values: list[FloatArray] = [np.empty(0)]
+    listed: list[tuple[IntArray, IntArray, SingleArray]] = []
     evaluations, recall = 0, 1.0
     for part in parts:
         near = find_near(clouds, part, exact=exact, further=further, lowest=lowest if exact else -np.inf, seed=seed)
         runner_up[near.asked] = near.runner_up
-        index.append(near.rows)
-        columns.append(near.columns)
-        values.append(near.values)
+        listed.append((near.rows, near.columns, near.values))
         evaluations, recall = evaluations + near.evaluations, min(recall, near.recall)
-    pairs, ratios = (np.concatenate(index), np.concatenate(columns)), np.concatenate(values)
-    del index, columns, values
+        del near
+    rows, columns, ratios = (_end_to_end([part[k] for part in listed]) for k in range(3))
+    del listed
+    pairs, ratios = (rows, columns), ratios.astype(np.float64)
     if not exact:
         ratios = exact_ratios(left, right, *pairs)
     if not every:
@@ -143,18 +143,29 @@ def find_candidates(
     return Candidates(sparse.csr_array((ratios, pairs), shape=shape), runner_up, evaluations, recall)
 
 
+def _end_to_end(parts: list[Any]) -> Any:
+    """Return several arrays as one; a single one as it is, since copies of millions of pairs are large."""
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.int32), *parts])
+
+
 def exact_ratios(left: Side, right: Side, rows: IntArray, columns: IntArray) -> FloatArray:
     """Return the log-likelihood ratios of listed pairs, each row's own gaps taken into account."""
-    workers, bare = left.workers, [replace(side, workers=LOCAL) for side in (left, right)]
-    parts = [workers.start(_exact_part, *bare, rows[p], columns[p]) for p in batches(len(rows), _PAIRS_OF_A_TASK)]
+    workers, parts = left.workers, []
+    for part in batches(len(rows), _PAIRS_OF_A_TASK):
+        own, place = np.unique(rows[part], return_inverse=True)
+        sides = left.taken(own), right.taken(columns[part])
+        parts.append(workers.start(_exact_part, *sides, place, workers.device))
     return np.concatenate([np.empty(0), *workers.fetch(parts)])
 
 
-def _exact_part(left: Side, right: Side, rows: IntArray, columns: IntArray) -> FloatArray:
-    found = np.empty(len(rows))
-    for part in batches(len(rows), 4_096):
-        index = np.arange(part.stop - part.start)
-        found[part] = exact_log_ratio(left.information(rows[part]), right.information(columns[part]), index, index)
+def _exact_part(left: Side, right: Side, place: IntArray, device: Any) -> FloatArray:
+    """Return the log-likelihood ratios of right entities, each with the left one at its place."""
+    found = np.empty(len(place))
+    for part in batches(len(place), rows_at_a_time(device)):
+        # A row has several candidates: what is known of it is worked out once.
+        own, row = np.unique(place[part], return_inverse=True)
+        known = left.information(own, device), right.information(part, device)
+        found[part] = to_numpy(exact_log_ratio(*known, row, np.arange(len(row)), chunk=len(row)))
     return found
 
 
@@ -212,7 +223,7 @@ def match_candidates(
         may_be_alone = ratios.shape[0] != ratios.shape[1] or int((alone > _SURE).sum()) > max(2, smaller / 200)
     if not may_be_alone:
         coupling, odds = _coupled(ratios, float(smaller), rounds=1)
-    gains = ratios.copy()
+    gains = _same_pairs(ratios)
     gains.data = ratios.data + odds
     if not may_be_alone:
         # As many pairs as can be made: a pair more is worth more than any choice among pairs. Every row of the smaller
@@ -261,8 +272,7 @@ def limited(ratios: sparse.csr_array, permits: Permits | None, known: IntArray |
 
 def _coupled(ratios: sparse.csr_array, common: float, *, rounds: int) -> tuple[sparse.csr_array, float]:
     """Return the probabilities, and the prior log-odds of a pair; how many rows have partners is estimated too."""
-    weights = ratios.copy()
-    smaller = min(ratios.shape)
+    weights, smaller = _same_pairs(ratios), min(ratios.shape)
     for step in range(rounds):
         odds = prior_log_odds(ratios.shape, common)
         weights.data = np.maximum(ratios.data + odds, _NEGLIGIBLE)
@@ -271,6 +281,11 @@ def _coupled(ratios: sparse.csr_array, common: float, *, rounds: int) -> tuple[s
         if abs(common - before) < 1e-3 * smaller:
             break
     return marginals(weights), odds
+
+
+def _same_pairs(ratios: sparse.csr_array) -> sparse.csr_array:
+    """Return an array whose data can be set anew; which pairs there are is not copied."""
+    return sparse.csr_array((ratios.data, ratios.indices, ratios.indptr), shape=ratios.shape)
 
 
 def _own_ratios(ratios: sparse.csr_array, permutation: IntArray) -> FloatArray:

@@ -69,7 +69,7 @@ class Near:
 
     rows: IntArray
     columns: IntArray
-    values: FloatArray
+    values: SingleArray
     asked: IntArray
     best: SingleArray
     runner_up: SingleArray
@@ -229,7 +229,11 @@ def _piece(
         vectors[here] = (metric.queries if asking else metric.points)(means)
         if asking:
             offsets[here] = metric.offsets(means)
-    return _Piece(first + rows.astype(np.int64), vectors, offsets, np.empty(0))
+    # Half the bytes of whole numbers are enough for two billion rows; pairs of them are what the search holds most of.
+    numbers: IntArray = first + rows.astype(np.int64)
+    if first + len(shard) < 2**31:
+        numbers = numbers.astype(np.int32)
+    return _Piece(numbers, vectors, offsets, np.empty(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -361,7 +365,7 @@ def _merged(first: list[Near], again: list[Near], size: int, how: _How) -> Near:
             at = place[near.asked]
             second[at] = np.maximum.reduce([second[at], near.runner_up, np.minimum(best[at], near.best)])
             best[at] = np.maximum(best[at], near.best)
-        bar = np.empty(size)
+        bar = np.empty(size, dtype=np.float32)
         bar[asked] = best
         kept = _best_few(rows, bar[rows] - values, how)
         rows, columns, values = rows[kept], columns[kept], values[kept]
@@ -416,7 +420,7 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
     if how.exact:
         keep &= ratios > np.maximum(bar - HOPELESS, how.lowest)[:, None]
     rows, place = np.nonzero(keep)
-    columns, values = found.points[rows, place], ratios[keep].astype(np.float64)
+    columns, values = found.points[rows, place], ratios[keep]
     del found, ratios, keep, place
     if close.any():
         again = np.flatnonzero(close)
@@ -425,7 +429,7 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
         keep = (ratios > bar[again, None] - (_CLOSE if how.exact else HOPELESS)) & (more.points >= 0)
         index, place = np.nonzero(keep)
         rows, columns = np.concatenate([rows, again[index]]), np.concatenate([columns, more.points[index, place]])
-        values = np.concatenate([values, ratios[keep].astype(np.float64)])
+        values = np.concatenate([values, ratios[keep]])
         evaluations, recall = evaluations + more.evaluations, min(recall, more.recall)
     numbers = asking.numbers
     return Near(

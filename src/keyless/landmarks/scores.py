@@ -110,7 +110,7 @@ class LargeTable:
         """The score beyond which no column that is scaled by all of its rows has any."""
         return float(np.sqrt(len(self.values)))
 
-    def scores_on(self, rows: slice, device: Any) -> Array:
+    def scores_on(self, rows: slice | IntArray, device: Any) -> Array:
         """Return standard scores of some rows on a device; nothing may be missing, and all scales must be plain.
 
         Args:

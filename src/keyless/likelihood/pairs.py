@@ -17,7 +17,18 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
-from keyless.arrays import BoolArray, FloatArray, IntArray
+from keyless.arrays import (
+    Array,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    array_like,
+    exp_in_place,
+    namespace,
+    on_device,
+    to_numpy,
+)
+from keyless.cluster import device_for
 from keyless.model.factor_model import Information
 from keyless.pairs.posterior import pair_places, prior_log_odds, propagated
 from keyless.progress import check_time
@@ -41,6 +52,9 @@ __all__ = [
 FORBIDDEN = -1e6
 """The log-ratio of a pair that must not be: worse than any real one, yet finite, so that sums stay finite."""
 
+_WORTH_A_CARD = 2**16
+"""Pairs from which on a card couples more quickly than one core, the way there and back included."""
+
 _LARGEST_EXPONENT = 600.0
 
 _STEPS_UNSEEN = 5
@@ -50,12 +64,13 @@ _LARGEST, _SMALLEST = 1e60, 1e-290
 """Scaling of a column from which its kernel is computed anew, and the least sum that a scaling is divided by."""
 
 
-def log_z(info: Information) -> FloatArray:
-    """Return −½ log det(I+G) + ½ hᵀ(I+G)⁻¹h for each row."""
-    factor = np.linalg.cholesky(info.precision + np.eye(info.rank))
-    half = np.linalg.solve(factor, info.shift[..., None])[..., 0]
-    logdet = np.log(np.einsum("...ii->...i", factor)).sum(axis=-1)
-    return np.asarray(0.5 * (half**2).sum(axis=-1) - logdet, dtype=np.float64)
+def log_z(info: Information) -> Array:
+    """Return −½ log det(I+G) + ½ hᵀ(I+G)⁻¹h for each row, in the library of the information."""
+    xp = namespace(info.shift)
+    factor = xp.linalg.cholesky(info.precision + array_like(np.eye(info.rank), info.shift))
+    half = xp.linalg.solve(factor, info.shift[..., None])[..., 0]
+    logdet = xp.log(xp.linalg.diagonal(factor)).sum(axis=-1)
+    return 0.5 * (half**2).sum(axis=-1) - logdet
 
 
 def pair_log_ratio(
@@ -96,8 +111,8 @@ def pair_log_ratio(
 
 def exact_log_ratio(
     left: Information, right: Information, rows: IntArray, columns: IntArray, *, chunk: int = 5_000
-) -> FloatArray:
-    """Return the log-likelihood ratio of the listed pairs (left row, right row) only.
+) -> Array:
+    """Return the log-likelihood ratio of the listed pairs (left row, right row) only, in the library of both.
 
     Args:
         left: information of the left rows.
@@ -191,31 +206,36 @@ def couple(
     rows, columns = log_ratio.shape
     of_row, of_column = min(1.0, columns / rows), min(1.0, rows / columns)
     potentials = np.zeros(columns) if potentials is None else potentials
-    column_scale = np.ones(columns)
+    device = device_for(log_ratio.size, least=_WORTH_A_CARD)
+    given: Array = log_ratio if device is None else on_device(log_ratio, device)
+    xp = namespace(given)
+    shift, column_scale = (array_like(part, given, dtype=xp.float64) for part in (potentials, np.ones(columns)))
+    smallest = array_like([_SMALLEST], column_scale)
     done = 0
     while True:
-        kernel = log_ratio + potentials
-        kernel -= kernel.max(axis=1, keepdims=True)
+        kernel = given + shift
+        kernel -= xp.max(kernel, axis=1, keepdims=True)
         kernel /= temperature
-        np.exp(kernel, out=kernel)
+        kernel = exp_in_place(kernel)
         moved = np.inf
         while done < max_iter and moved > tolerance:
             for _ in range(min(_STEPS_UNSEEN, max_iter - done)):
-                row_scale = of_row / np.maximum(kernel @ column_scale, _SMALLEST)
-                column_scale = of_column / np.maximum(row_scale @ kernel, _SMALLEST)
+                row_scale = of_row / xp.maximum(kernel @ column_scale, smallest)
+                column_scale = of_column / xp.maximum(row_scale @ kernel, smallest)
                 done += 1
             sums = row_scale * (kernel @ column_scale)
-            moved = float(np.sqrt(np.mean((sums - of_row) ** 2)))
-            if column_scale.max() > _LARGEST:
+            moved = float(xp.mean((sums - of_row) ** 2)) ** 0.5
+            if float(xp.max(column_scale)) > _LARGEST:
                 break
-        potentials += temperature * np.log(column_scale)
+        shift = shift + temperature * xp.log(column_scale)
         if done >= max_iter or moved <= tolerance:
             break
         # What vanished in the kernel may matter by now.
         column_scale[:] = 1.0
+    potentials[:] = to_numpy(shift)
     kernel *= row_scale[:, None]
     kernel *= column_scale
-    return kernel
+    return to_numpy(kernel)
 
 
 def couple_or_nobody(

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from keyless.arrays import BoolArray, FloatArray, IntArray
+from keyless.arrays import Array, BoolArray, FloatArray, IntArray, array_like, namespace, on_device, to_numpy
+from keyless.cluster import device_for
 from keyless.progress import check_time, in_time
 
 __all__ = [
@@ -41,6 +42,10 @@ __all__ = [
 Rows = slice | IntArray | BoolArray
 """Which rows, or columns."""
 
+_WORTH_A_CARD = 2**17
+"""Rows × (factors + 1)² from which on a card takes a step of EM more quickly than one core."""
+
+_OF_COLUMNS = ("loadings", "offsets", "noise", "spread")
 _TINY = 1e-12
 _MINIMUM_NOISE = 1e-5
 """Noise variance of standardised columns is never estimated below this."""
@@ -74,13 +79,7 @@ class FactorModel:
 
     def columns(self, chosen: Rows) -> FactorModel:
         """Return the same model seen through some of its columns (a slice or column numbers)."""
-        return replace(
-            self,
-            loadings=self.loadings[chosen],
-            offsets=self.offsets[chosen],
-            noise=self.noise[chosen],
-            spread=self.spread[chosen],
-        )
+        return replace(self, **{name: getattr(self, name)[chosen] for name in _OF_COLUMNS})
 
     def rotated(self, rotation: FloatArray) -> FactorModel:
         """Return the same model for latents `latent @ rotation`, with an orthogonal rotation."""
@@ -89,10 +88,7 @@ class FactorModel:
 
     def joined(self, other: FactorModel) -> FactorModel:
         """Return one model of both sets of columns, which must have the same factors."""
-        parts = {
-            name: np.concatenate([getattr(self, name), getattr(other, name)])
-            for name in ("loadings", "offsets", "noise", "spread")
-        }
+        parts = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in _OF_COLUMNS}
         return FactorModel(**parts, shrinkage=0.5 * (self.shrinkage + other.shrinkage))
 
 
@@ -131,8 +127,8 @@ class Information:
         return Information(rotation.T @ self.precision @ rotation, self.shift @ rotation)
 
 
-def information(model: FactorModel, values: FloatArray, mask: BoolArray) -> Information:
-    """Return what each row of a table says about its latents.
+def information(model: FactorModel, values: Array, mask: Array) -> Information:
+    """Return what each row of a table says about its latents, in arrays of the table's library.
 
     With ⟨·⟩ the mean over the posterior of loadings e and offsets, and Ω the observed columns of a row:
 
@@ -147,11 +143,13 @@ def information(model: FactorModel, values: FloatArray, mask: BoolArray) -> Info
     weight = 1.0 / model.noise
     outer = model.loadings[:, :, None] * model.loadings[:, None, :] + model.spread[:, :rank, :rank]
     cross = model.offsets[:, None] * model.loadings + model.spread[:, :rank, rank]
-    seen = mask.astype(np.float64)
+    xp = namespace(values)
+    seen = xp.astype(mask, xp.float64)
     flat = (outer * weight[:, None, None]).reshape(len(weight), rank * rank)
-    precision = (seen @ flat).reshape(len(values), rank, rank)
-    shift = values @ (model.loadings * weight[:, None]) - seen @ (cross * weight[:, None])
-    return Information(precision, shift)
+    weights = flat, model.loadings * weight[:, None], cross * weight[:, None]
+    of_pairs, of_values, of_offsets = (array_like(part, seen) for part in weights)
+    precision = (seen @ of_pairs).reshape(len(values), rank, rank)
+    return Information(precision, values @ of_values - seen @ of_offsets)
 
 
 def posterior(info: Information) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -159,17 +157,18 @@ def posterior(info: Information) -> tuple[FloatArray, FloatArray, FloatArray]:
 
     G is the row's precision, h its shift.
     """
-    system = info.precision + np.eye(info.rank)
+    xp = namespace(info.shift)
+    system = info.precision + array_like(np.eye(info.rank), info.shift)
     covariance = _symmetric_inverse(system)
-    means = np.einsum("nab,nb->na", covariance, info.shift)
-    _, logdet = np.linalg.slogdet(system)
-    return means, covariance, 0.5 * (np.einsum("na,na->n", means, info.shift) - logdet)
+    means = xp.einsum("nab,nb->na", covariance, info.shift)
+    _, logdet = xp.linalg.slogdet(system)
+    return means, covariance, 0.5 * (xp.einsum("na,na->n", means, info.shift) - logdet)
 
 
 def moments(means: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return ⟨z̃⟩ and ⟨z̃ z̃ᵀ⟩ per row, with z̃ = (z, 1)."""
-    rows, rank = means.shape
-    first = np.concatenate([means, np.ones((rows, 1))], axis=1)
+    xp, (rows, rank) = namespace(means), means.shape
+    first = xp.concat([means, array_like(np.ones((rows, 1)), means)], axis=1)
     second = first[:, :, None] * first[:, None, :]
     second[:, :rank, :rank] += covariance
     return first, second
@@ -192,11 +191,12 @@ class ColumnStatistics:
     count: FloatArray
 
 
-def column_statistics(values: FloatArray, mask: BoolArray, first: FloatArray, second: FloatArray) -> ColumnStatistics:
-    """Return the sums that a column's posterior depends on, from the moments of each row's latents."""
-    size = first.shape[1]
-    total = (mask.T.astype(np.float64) @ second.reshape(len(second), size * size)).reshape(-1, size, size)
-    return ColumnStatistics(total, values.T @ first, (values**2).sum(axis=0), mask.sum(axis=0).astype(np.float64))
+def column_statistics(values: Array, mask: Array, first: Array, second: Array) -> ColumnStatistics:
+    """Return the sums that a column's posterior depends on, from the moments of each row's latents; in main memory."""
+    size, xp = first.shape[1], namespace(values)
+    total = (xp.astype(mask.T, xp.float64) @ second.reshape(len(second), size * size)).reshape(-1, size, size)
+    sums = total, values.T @ first, (values**2).sum(axis=0), xp.astype(mask.sum(axis=0), xp.float64)
+    return ColumnStatistics(*(to_numpy(part) for part in sums))
 
 
 def update_columns(model: FactorModel, statistics: ColumnStatistics, *, noise_prior_rows: float = 3.0) -> FactorModel:
@@ -234,7 +234,8 @@ def em_step(
     check_time()
     statistics = column_statistics(values, mask, first, second)
     bound = evidence(model, float(log_z.sum()), statistics)
-    return advanced(model, statistics, second[:, :-1, :-1].mean(axis=0), noise_prior_rows=noise_prior_rows), bound
+    average = to_numpy(second[:, :-1, :-1].mean(axis=0))
+    return advanced(model, statistics, average, noise_prior_rows=noise_prior_rows), bound
 
 
 def advanced(
@@ -260,7 +261,7 @@ def fit(
     tolerance: float = 1e-5,
     prune: bool = True,
 ) -> tuple[FactorModel, float]:
-    """Fit a factor model to the observed entries by variational EM.
+    """Fit a factor model to the observed entries by variational EM; sums over many rows are those of a card, if any.
 
     Args:
         values: the table, 0 where missing.
@@ -273,6 +274,9 @@ def fit(
     Returns:
         The model, and the evidence of the last model looked at.
     """
+    device = device_for(len(values) * (model.rank + 1) ** 2, least=_WORTH_A_CARD)
+    if device is not None:
+        values, mask = on_device(values, device), on_device(mask, device)
     return fit_steps(
         lambda current: em_step(values, mask, current),
         model,
@@ -367,7 +371,6 @@ def fit_table(values: FloatArray, mask: BoolArray, *, largest_rank: int = 40, ma
     """Fit a factor model to one standardised table; its rank is found by dropping unsupported factors.
 
     Example:
-        >>> import numpy as np
         >>> rng = np.random.default_rng(0)
         >>> values = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 12)) + 0.1 * rng.normal(size=(200, 12))
         >>> values = (values - values.mean(axis=0)) / values.std(axis=0)
@@ -414,9 +417,10 @@ def padded(model: FactorModel, rank: int) -> FactorModel:
     return replace(model, loadings=np.pad(model.loadings, ((0, 0), (0, extra))), spread=spread, shrinkage=shrinkage)
 
 
-def _symmetric_inverse(system: FloatArray) -> FloatArray:
-    inverse: FloatArray = np.asarray(np.linalg.inv(system), dtype=np.float64)
-    return 0.5 * (inverse + np.swapaxes(inverse, -1, -2))
+def _symmetric_inverse(system: Array) -> Array:
+    xp = namespace(system)
+    inverse = xp.linalg.inv(system)
+    return 0.5 * (inverse + xp.matrix_transpose(inverse))
 
 
 def _fit_common(
@@ -429,8 +433,8 @@ def _fit_common(
         model = _made_common(model, noise if held is None else held)
         means, covariance, _ = posterior(information(model, values, mask))
         first, second = moments(means, covariance)
-        model = update_columns(model, column_statistics(values, mask, first, second), noise_prior_rows=1e6)
-        model = _normalised(model, second[:, :-1, :-1].mean(axis=0))
+        statistics = column_statistics(values, mask, first, second)
+        model = advanced(model, statistics, second[:, :-1, :-1].mean(axis=0), noise_prior_rows=1e6)
         noise = float(np.clip(model.noise.mean(), 1e-4, 0.95))
     last = schedule[-1]
     return _made_common(model, noise if last is None else last)
