@@ -82,8 +82,8 @@ def link(
         max_time: seconds after which the best so far is returned, with a status that says so; at most a second and a
             tenth of the time later. Where nothing was found by then, nobody is matched. The time to read files does not
             count. Ctrl-C does the same as soon as there is anything to return; a second Ctrl-C interrupts.
-        device: where neighbours of rows are sought in tables of 5,000 rows and more: `"cpu"`, or `"cuda"`, a graphics
-            card that PyTorch sees. The answer is the same but for rounding; see docs/gpu.md.
+        device: where neighbours of rows are sought, rows coupled and sums over rows with gaps computed: `"cpu"`, or
+            `"cuda"`, a graphics card that PyTorch sees. The answer is the same but for rounding; see docs/gpu.md.
         random_state: seed; the same seed gives the same answer.
         checkpoint: folder in which finished stages are kept; with the same tables and options they are not repeated.
         callback: called with stage, step, total (0 where not known) and objective; when it returns True the best so

@@ -43,8 +43,8 @@ class SearchOptions:
             once. `thorough` tries all ways, and compares five times.
         max_time: Seconds after which the search ends with the best result so far, and says so. If nothing was found by
             then, nobody is matched.
-        device: Where neighbours of rows are sought in tables of 5,000 rows and more: `cpu`, or `cuda`, a graphics card
-            that PyTorch sees (docs/gpu.md).
+        device: Where neighbours of rows are sought, rows coupled and sums over rows with gaps computed: `cpu`, or
+            `cuda`, a graphics card that PyTorch sees (docs/gpu.md).
     """
 
     reference: str | None = None
