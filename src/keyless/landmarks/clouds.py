@@ -23,8 +23,8 @@ __all__ = ["Cloud", "Side", "rows_at_a_time"]
 _OUTER = 8_192
 """Rows far out that are found at once: landmarks and those next to them, three times."""
 
-_IN_MEMORY, _ON_DEVICE = 4_096, 2**15
-"""Rows with gaps that are worked on at a time, by the processor and by a card: some hundred megabytes there."""
+_IN_MEMORY, _ON_DEVICE = 4_096, 2**14
+"""Rows with gaps that are worked on at a time, by the processor and by a card: a gigabyte there with 40 factors."""
 
 
 def rows_at_a_time(device: Any) -> int:
