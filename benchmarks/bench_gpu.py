@@ -44,6 +44,7 @@ from keyless.model.moments import Moments, fit_moments
 QUESTION = "Many rows on a graphics card"
 
 CASES: dict[str, dict[str, Any]] = {
+    "2,000, 20% of the entries missing": {"rows": 2_000, "missing": 0.2},
     "100,000": {"rows": 100_000},
     "100,000, 20% of the entries missing": {"rows": 100_000, "missing": 0.2},
     "100,000, 80% of them in both tables": {"rows": 100_000, "overlap": 0.8},

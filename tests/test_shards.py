@@ -19,6 +19,7 @@ from keyless.landmarks.clouds import Cloud
 from keyless.landmarks.metric import Metric
 from keyless.landmarks.near import find_near
 from keyless.landmarks.scores import LargeTable
+from keyless.pairs import neighbours
 from keyless.pairs.neighbours import nearest
 from keyless.progress import Deadline, cut_short
 from many_rows import shuffled
@@ -218,6 +219,25 @@ def test_a_search_for_neighbours_is_left_when_time_is_up(rng, seconds):
         found = nearest(points, queries, 5)
     assert found is None
     assert time.process_time() - began < 2 * seconds + 2  # two threads work at a time, where there are two cores
+
+
+def test_all_distances_are_found_by_products_of_matrices_and_faiss_is_left_as_it_was(rng, monkeypatch):
+    faiss = pytest.importorskip("faiss")
+    before, seen, knn = faiss.cvar.distance_compute_blas_threshold, [], faiss.knn
+
+    def spy(*given):
+        seen.append((faiss.cvar.distance_compute_blas_threshold, len(given[0])))
+        return knn(*given)
+
+    monkeypatch.setattr(faiss, "knn", spy)
+    monkeypatch.setattr(neighbours, "_AT_A_TIME", 300 * 500)
+    monkeypatch.setattr(neighbours, "_FEWEST", 1)
+    points, queries = (rng.normal(size=(size, 4)).astype(np.float32) for size in (500, 700))
+    found = nearest(points, queries, 3).points
+    assert faiss.cvar.distance_compute_blas_threshold == before
+    assert seen == [(20, 300), (20, 300), (20, 100)]
+    square = np.square(queries[:, None].astype(float) - points[None]).sum(axis=2)
+    np.testing.assert_array_equal(found, np.argsort(square, axis=1)[:, :3])
 
 
 # --- assignment -------------------------------------------------------------------------------------------------------
