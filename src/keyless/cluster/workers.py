@@ -26,7 +26,7 @@ class Workers(Protocol):
     """Whoever works on shards.
 
     Attributes:
-        device: where neighbours are sought, as `arrays.find_device` has it; None: by the processor.
+        device: the card that computes, as `arrays.find_device` has it; None: the processor.
     """
 
     device: Any
@@ -58,7 +58,7 @@ class _Local:
     """This process. Work is done at once, one piece after the other; linear algebra and neighbours use all cores.
 
     Args:
-        device: where neighbours are sought; None: by the processor.
+        device: the card that computes; None: the processor.
     """
 
     def __init__(self, device: Any = None) -> None:
@@ -84,7 +84,7 @@ LOCAL: Workers = _Local()
 
 
 def local_workers(device: Any) -> Workers:
-    """Return this process with a device on which neighbours are sought; None: without."""
+    """Return this process with a card that computes; None: without."""
     return LOCAL if device is None else _Local(device)
 
 

@@ -108,7 +108,7 @@ class LargeSearch:
         callback: called with stage, step, total and objective.
         deadline: when to stop and return the best so far.
         stages: keeps finished stages, so that a search that was cut off goes on where it was.
-        device: where neighbours are sought, as `arrays.find_device` has it; None: by the processor.
+        device: the card that computes, as `arrays.find_device` has it; None: the processor.
     """
 
     def __init__(
