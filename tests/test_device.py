@@ -15,6 +15,7 @@ import keyless
 from keyless import searches
 from keyless.arrays import find_device, smallest
 from keyless.cluster import computing_on, device_for
+from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
 from keyless.landmarks import LargeSearch
 from keyless.landmarks import linking as landmarks
@@ -241,6 +242,22 @@ def test_a_device_gives_the_answer_of_the_processor(rng, monkeypatch, case, tole
     np.testing.assert_allclose(
         found.found["table1"].probability[same], plain.found["table1"].probability[same], atol=tolerance
     )
+
+
+@pytest.mark.slow
+def test_small_tables_with_gaps_use_the_device(monkeypatch):
+    tables, truth = make_shuffled_tables(120, (10, 9), rank=3, noise=0.05, observed=0.95, random_state=2)
+    plain = keyless.link(tables, random_state=0, effort="quick")
+    sent = []
+    monkeypatch.setattr(searches, "find_device", lambda _name: CPU)
+    for room in (factor_model, pairs):
+        monkeypatch.setattr(room, "_WORTH_A_CARD", 1)
+        monkeypatch.setattr(room, "on_device", lambda given, _, room=room: sent.append(room) or torch.tensor(given))
+    found = keyless.link(tables, random_state=0, effort="quick")
+    assert {factor_model, pairs} == set(sent)
+    np.testing.assert_array_equal(found.permutations["table1"], plain.permutations["table1"])
+    assert (found.permutations["table1"] == truth["table1"]).mean() > 0.9
+    np.testing.assert_allclose(found.found["table1"].probability, plain.found["table1"].probability, atol=1e-5)
 
 
 @pytest.mark.slow
