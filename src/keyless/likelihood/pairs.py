@@ -52,9 +52,9 @@ __all__ = [
 FORBIDDEN = -1e6
 """The log-ratio of a pair that must not be: worse than any real one, yet finite, so that sums stay finite."""
 
-_WORTH_A_CARD = 2**17
-"""Pairs from which on a card couples more quickly than one core, the way there and back included: a megabyte of them
-no longer stays in the memory of the core itself."""
+_WORTH_A_CARD = 2**18
+"""Pairs from which on a card couples as quickly as the processor, the way there and back included
+(benchmarks/bench_gpu.py --cases steps)."""
 
 _LARGEST_EXPONENT = 600.0
 
