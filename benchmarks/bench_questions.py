@@ -33,13 +33,13 @@ QUESTION = "Answers until tables are linked: rows asked for, and rows at random"
 SEED = 9000
 """Seeds from here on are used for nothing but this report."""
 
-STEPS = (1, 2, 3, 4, 6, 8, 11, 15, 20, 30)
+STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 15, 20, 30)
 """Numbers of answers after which the tables are linked again."""
 
 MOST_DRAWN = 5
 """Pairs of tables that are drawn until one is not linked without help."""
 
-RANDOM_DRAWS = 2
+RANDOM_DRAWS = 3
 """How often rows are drawn at random."""
 
 Pair = tuple[dict[str, Any], Any]
@@ -65,15 +65,32 @@ def factors(
     noise: float,
     columns: tuple[int, int] = (20, 18),
     law: str = "normal",
+    loudness: float = 0.0,
     gone: float = 0.0,
 ) -> Pair:
-    """Return tables of factors that both have, and of factors that either has for itself."""
+    """Return tables of factors that both have, and of factors that either has for itself.
+
+    Args:
+        seed: of all random numbers.
+        rows: of both tables before any is taken away.
+        shared: factors that both tables have.
+        private: factors that each table has for itself.
+        strength: of private factors, as a multiple of that of the others.
+        noise: of every entry, as a multiple of the standard deviation that the common factors give it.
+        columns: of the two tables.
+        law: of the common factors: `"normal"`; `"laplace"`; `"sparse"`, where four of five are 0.
+        loudness: standard deviation of the logarithm of a number that all factors of a row are multiplied by.
+        gone: share of the rows that is taken away from either table.
+    """
     rng = np.random.default_rng(seed)
+    loud = np.exp(loudness * rng.normal(size=(rows, 1)))
     common = rng.laplace(scale=0.5**0.5, size=(rows, shared)) if law == "laplace" else rng.normal(size=(rows, shared))
+    if law == "sparse":
+        common *= 5**0.5 * (rng.random((rows, shared)) < 0.2)
     tables = []
     for width in columns:
-        table = common @ rng.normal(size=(shared, width))
-        table += strength * rng.normal(size=(rows, private)) @ rng.normal(size=(private, width))
+        table = loud * common @ rng.normal(size=(shared, width))
+        table += strength * (loud * rng.normal(size=(rows, private))) @ rng.normal(size=(private, width))
         tables.append(table + noise * np.sqrt(shared) * rng.normal(size=table.shape))
     return shuffled(*tables, rng, gone=gone)
 
@@ -178,19 +195,21 @@ def real_pair(name: str, seed: int, *, rows: int = 145, gone: float) -> Pair | N
 
 PAIRS: dict[str, Callable[[int], Pair | None]] = {
     "12 factors, noisy": lambda seed: factors(seed, shared=12, noise=0.5, columns=(30, 30)),
-    "10 Laplace factors, 2 more in each": lambda seed: factors(
-        seed, shared=10, private=2, strength=1.0, noise=0.4, columns=(30, 30), law="laplace"
-    ),
     "6 factors, 3 stronger ones in each": lambda seed: factors(seed, shared=6, private=3, noise=0.3),
     "8 factors, 2 stronger ones in each": lambda seed: factors(
         seed, shared=8, private=2, strength=1.2, noise=0.3, columns=(24, 20)
     ),
-    "6 factors, a fifth of the rows gone": lambda seed: factors(seed, rows=140, shared=6, noise=0.3, gone=0.2),
     "8 Laplace factors, a fifth of the rows gone": lambda seed: factors(
         seed, rows=140, shared=8, private=1, noise=0.3, columns=(24, 20), law="laplace", gone=0.2
     ),
     "8 Laplace factors, 4 stronger ones in each": lambda seed: factors(
         seed, shared=8, private=4, noise=0.3, law="laplace"
+    ),
+    "8 sparse factors, 4 stronger ones in each": lambda seed: factors(
+        seed, rows=150, shared=8, private=4, noise=0.3, columns=(24, 22), law="sparse"
+    ),
+    "8 factors, 4 stronger ones in each, loud and quiet rows": lambda seed: factors(
+        seed, rows=150, shared=8, private=4, noise=0.3, columns=(24, 22), loudness=0.6
     ),
     "mirror images": mirrored,
     "wheel of four parts": wheel,

@@ -231,3 +231,14 @@ def test_a_run_needs_a_round(rng):
     assert refinement.run(coupling, rounds=1).rounds == 1
     with pytest.raises(RuntimeError, match="no round"):
         refinement.run(coupling, rounds=0)
+
+
+@pytest.mark.parametrize(("told", "against"), [([0, 1, 2], False), ([5, 6, 7], True), ([0, 1, 7], False)])
+def test_known_pairs_speak_for_or_against_a_coupling(rng, told, against):
+    shared = rng.normal(size=(80, 3))
+    left, right = (whitened(shared + 0.1 * rng.normal(size=shared.shape)).astype(np.float32) for _ in range(2))
+    # Row i is the partner of row i; rows 5 to 7 are said to have partners that they do not have.
+    claimed = np.array([[row, row if row < 5 else row + 30] for row in told])
+    refinement = Refinement(left, right, limits=Limits((80, 80), known=claimed))
+    assert refinement.contradicted(np.eye(80)) is against
+    assert Refinement(left, right, limits=Limits((80, 80))).contradicted(np.eye(80)) is False

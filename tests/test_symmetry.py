@@ -57,6 +57,17 @@ def test_an_image_that_must_not_be_matched_does_not_count(rng):
     assert mirrored_share(left, right, allowed=np.ones((120, 120), dtype=bool)) > 0.93
 
 
+def test_a_known_row_rules_out_images_that_move_it(rng):
+    latent = mirrored(rng, np.array([-1, 1, 1, 1]))
+    far, near = int(np.argmax(latent[:60, 0])), int(np.argmax(latent[:60, 1:].sum(axis=1)))
+    # The other row lies on the mirror plane: it is its own image, and says nothing.
+    latent[near, 0] = 0.0
+    left, right = seen(rng, np.delete(latent, near + 60, axis=0), noise=GRADED)
+    assert mirrored_share(left, right, known=np.array([near])) > 0.9
+    assert mirrored_share(left, right, known=np.array([far])) < 0.85
+    assert mirrored_share(left, right, known=np.array([near, far])) < 0.85
+
+
 def test_the_order_of_rows_does_not_matter(rng):
     left, right = seen(rng, skewed(rng, 120))
     order = rng.permutation(120)

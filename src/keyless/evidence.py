@@ -17,6 +17,7 @@ from scipy import sparse
 
 from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.engine.pair import PairLink
+from keyless.engine.refine import Refinement
 from keyless.engine.repeats import RepeatedSide
 from keyless.engine.symmetry import mirrored_share
 from keyless.errors import InputError
@@ -145,7 +146,7 @@ def overall(evidences: Sequence[Evidence]) -> Evidence:
     return min(evidences, key=lambda evidence: (_WEAKEST_FIRST.index(evidence.verdict), evidence.excess))
 
 
-def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Evidence:
+def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evidence:
     """Return the verdict on what `keyless.engine.link_pair` found.
 
     The score is how well partners stand out among all rows, by maps that have not seen them. Chance is what the search
@@ -153,9 +154,9 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
 
     Args:
         link: the correspondence.
-        limits: which pairs might be matched.
-        known: whether the caller knows some pairs, or columns that both have; they settle what mirror images leave
-            open.
+        limits: which pairs might be matched. Known pairs settle which of several mirror images is right, if the images
+            move their rows.
+        shared: whether both tables have columns in common, which settle it always.
     """
     matching = link.form.matching
     rows = np.flatnonzero(link.permutation >= 0)
@@ -192,11 +193,16 @@ def judge_pair(link: PairLink, *, limits: Limits, known: bool = False) -> Eviden
         clear &= evidence.score > _STANDS_OUT * evidence.needed
     if chance or not rows.size:
         return replace(evidence, verdict="unlinkable", belief=0.0)
-    if not known and not first.by_groups:
+    own = Refinement(*(side.compact for side in link.factors), limits=limits.reordered(*link.orders))
+    if own.contradicted(matching.coupling):
+        # Whatever partners stand out, they are not those that the caller knows.
+        return replace(evidence, belief=0.0)
+    if not shared and not first.by_groups:
         scores = [side.scores[np.argsort(order)] for side, order in zip(link.factors, link.orders, strict=True)]
         # Of many rows only those farthest out are turned, whatever their groups.
-        allowed = None if sparse.issparse(link.pairs) else limits.mask()
-        evidence = replace(evidence, mirrored=_mirrored(scores[0], scores[1], link.permutation, allowed))
+        allowed = None if sparse.issparse(link.pairs) else replace(limits, known=limits.known[:0]).mask()
+        mirrored = _mirrored(scores[0], scores[1], link.permutation, allowed, limits.known[:, 0])
+        evidence = replace(evidence, mirrored=mirrored)
     believed = clear and not evidence.ambiguous
     return _judged(evidence, believed=believed, sharp=sharp, clear=first.clear)
 
@@ -251,20 +257,27 @@ def judge_large(link: LargeLink, *, sizes: Sequence[int], constraints: Constrain
             test.share * float(choices),
             test.sharpness,
             found.agreeing,
-            0.0 if told else _mirrored(*test.latents, np.arange(len(test.latents[0])), None),
+            0.0 if told else _mirrored(*test.latents, np.arange(len(test.latents[0]))),
         )
         settled = found.found and test.share > 0.01
         evidences.append(_verdict(evidence, settled=settled))
     return evidences
 
 
-def _mirrored(reference: FloatArray, table: FloatArray, permutation: IntArray, allowed: BoolArray | None) -> float:
+def _mirrored(
+    reference: FloatArray,
+    table: FloatArray,
+    permutation: IntArray,
+    allowed: BoolArray | None = None,
+    known: IntArray | None = None,
+) -> float:
     """`mirrored_share` of the matched rows, given any factors of all rows; 0 where there are too few to tell."""
     rows = np.flatnonzero(permutation >= 0)
     if len(rows) < 2 * max(reference.shape[1], table.shape[1]):
         return 0.0
     pairs = None if allowed is None else allowed[np.ix_(rows, permutation[rows])]
-    return mirrored_share(reference[rows], table[permutation[rows]], allowed=pairs)
+    told = None if known is None else np.flatnonzero(np.isin(rows, known))
+    return mirrored_share(reference[rows], table[permutation[rows]], allowed=pairs, known=told)
 
 
 def _verdict(evidence: Evidence, *, settled: bool) -> Evidence:

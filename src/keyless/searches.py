@@ -344,14 +344,14 @@ class Searches(Prepared):
 
     def evidence_of(self, link: PairLink, left: Joined, right: Joined) -> Evidence:
         """Judge a link between tables, or joined tables."""
-        # Columns that both tables have tell a correspondence from its mirror images, as known pairs do.
+        # Columns that both tables have tell a correspondence from its mirror images.
         pairs = {(min(a, b), max(a, b)) for a in left.numbers for b in right.numbers}
-        told = bool(self.constraints.known) or not pairs.isdisjoint(self.shared)
+        told = not pairs.isdisjoint(self.shared)
         limits = self.limits_with(left, right)
         with cut_short(self.deadline, grace=True):
-            return judge_pair(link, limits=limits, known=told)
+            return judge_pair(link, limits=limits, shared=told)
         # Without time to compare it, what was found is in doubt.
-        return judge_pair(replace(link, crossings=()), limits=limits, known=told)
+        return judge_pair(replace(link, crossings=()), limits=limits, shared=told)
 
     def found(
         self,

@@ -42,11 +42,8 @@ _CANDIDATES = 5
 _BETTER_THAN_A_GUESS = 1.5
 """Times as likely as any row of the table, from which a candidate is shown."""
 
-_FACTORS = 6
-"""Leading factors of the reference that a map is pinned by: those that a search begins with."""
-
-_STRENGTH = 0.5
-"""Power of its strength that a factor counts by: a weak one is more often noise than a factor that both tables have."""
+_FACTORS = 12
+"""Leading factors of the reference that a map is pinned by, all alike: weak ones are common to both tables as well."""
 
 _MOST_ROWS = 5_000
 """Rows among which the best to ask for are sought; of more, so many are taken evenly from the table."""
@@ -170,7 +167,7 @@ def _candidates(links: Any, name: str, rows: Sequence[int]) -> list[tuple[tuple[
 def _pinning(links: Any, free: BoolArray, count: int, told: IntArray, verdict: str) -> list[Chosen]:
     """Return the rows that pin a map best: far out, and spread over the factors."""
     rows = _evenly(np.arange(len(free)))
-    scores = _factors(links, 0, rows, _FACTORS, strength=_STRENGTH)
+    scores = _factors(links, 0, rows, _FACTORS)
     among = np.flatnonzero(free[rows])
     begun = scores[np.isin(rows, told)]
     chosen = rows[among[design(scores[among], count, begun=begun)]]
@@ -196,7 +193,7 @@ def _evenly(rows: IntArray) -> IntArray:
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(np.int64))]
 
 
-def _factors(links: Any, number: int, rows: IntArray, most: int, *, strength: float) -> FloatArray:
+def _factors(links: Any, number: int, rows: IntArray, most: int) -> FloatArray:
     """Return the leading factors of some rows of a table; those of rows with many gaps are near 0.
 
     Args:
@@ -204,13 +201,11 @@ def _factors(links: Any, number: int, rows: IntArray, most: int, *, strength: fl
         number: of the table.
         rows: its rows.
         most: how many factors, at most.
-        strength: each factor is weighed by this power of how much of the table it carries.
     """
     table = links._used(links.tables[number])
     scores = links.model.scores(number, table.block, rows=rows)
     side = Side(scores, table.block.mask[rows], scales="identity", max_rank=most, name=table.name)
-    factors = side.factors()
-    return factors.weighted(rank=factors.rank, weight=strength)[np.argsort(side.order)]
+    return side.factors().scores[np.argsort(side.order)]
 
 
 def design(scores: FloatArray, count: int, *, begun: FloatArray) -> IntArray:
@@ -259,7 +254,7 @@ def _telling_images_apart(links: Any, name: str, free: BoolArray, count: int) ->
 def _positions(links: Any, number: int, rows: IntArray, partners: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return where matched rows and their partners lie on the directions that go together, leading ones first."""
     rank = max(1, len(rows) // ROWS_PER_FACTOR)
-    sides = [_factors(links, table, places, rank, strength=0.0) for table, places in ((0, rows), (number, partners))]
+    sides = [_factors(links, table, places, rank) for table, places in ((0, rows), (number, partners))]
     left, correlations, right = np.linalg.svd(sides[0].T @ sides[1] / len(rows), full_matrices=False)
     known = np.minimum(correlations[:LEADING], SOFT_CORRELATION)
     # On this scale a squared distance is twice the nats that speak against a pair, nearly.

@@ -13,7 +13,7 @@ from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
 from keyless.engine.forms import Form, best_form
 from keyless.engine.matches import matched, sharpness
-from keyless.engine.refine import CLEARLY_MORE, Matching
+from keyless.engine.refine import CLEARLY_MORE, Matching, Refinement
 from keyless.engine.search import Search, Start
 from keyless.engine.side import Side
 from keyless.errors import CONVERGED, Status
@@ -219,7 +219,8 @@ def find_pair(
         agreement = 1
         if columns is not None and few:
             by_columns, tried = columns.found(begun, callback=callback)
-            if by_columns is not None:
+            rows = [side.factors().compact for side in (left, right)]
+            if by_columns is not None and not Refinement(*rows, limits=own).contradicted(by_columns.coupling):
                 form = Form(left.scales, left.factors(), right.factors(), by_columns, by_columns=True)
         if form is None or not (stands_out(form.matching) or is_late(deadline)):
             search = Search(

@@ -150,6 +150,27 @@ class Refinement:
             found[~self.mask] = -np.inf
         return found
 
+    def contradicted(self, coupling: Any) -> bool:
+        """Tell whether known pairs speak against a coupling.
+
+        By the map that the coupling of other rows gives, the known partners are less likely than any row, in the mean.
+        A known row whose partner is out of the question counts no more than one whose partner stands out fully.
+
+        Args:
+            coupling: left × right rows, dense or sparse.
+        """
+        known, most = self.limits.known, float(np.log(max(len(self.right), 2)))
+        if not len(known):
+            return False
+        models = self.fitted(coupling).models
+        gained = []
+        for k, model in enumerate(models):
+            rows, columns = known[self.folds[known[:, 0]] == k].T
+            ratios = model.log_ratios(self.left[rows], self.right)
+            chances = ratios[np.arange(len(rows)), columns] - _log_sum_exp(ratios, 1).ravel()
+            gained.append(np.maximum(chances + np.log(len(self.right)), -most))
+        return float(np.concatenate(gained).mean()) < 0
+
     def run(
         self, coupling: Any, *, rounds: int, common: float | None = None, deadline: Deadline | None = None
     ) -> Matching:

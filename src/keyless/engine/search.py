@@ -18,6 +18,7 @@ import numpy as np
 
 from keyless.engine.refine import Matching, Refinement, identification
 from keyless.maps.alternation import Alternation, Candidate
+from keyless.maps.seeds import grown_from
 from keyless.maps.signatures import SPACES, first_couplings
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
@@ -43,6 +44,11 @@ _RISING, _LEVEL = 10, 4
 
 _ROWS_PER_FACTOR = 8
 """A climb uses at most one factor for so many rows of the smaller table."""
+
+_SEED_FACTORS = (1.0, 1.25, 1.6)
+"""Leading factors, as multiples of those that stand out of the noise, with which a map grows from known pairs.
+
+Weak factors are missed by the count, and the map grows only with nearly all factors and little else."""
 
 _AGREEING = 3
 """Candidates that must have found the same correspondence before a search ends early."""
@@ -101,6 +107,7 @@ class _Reached:
     score: float
     members: int = 1
     refined: Matching | None = None
+    contradicted: bool = False
 
 
 @dataclass
@@ -151,7 +158,7 @@ class Search:
     def convincing(self) -> bool:
         """Whether partners stand out clearly, or enough candidates found the correspondence that stands out most."""
         best = self._best() if self.reached else None
-        if best is None or best.refined is None:
+        if best is None or best.refined is None or best.contradicted:
             return False
         nats, most = best.refined.identification, self.most_nats
         return nats >= STANDS_OUT * most or (best.members >= _AGREEING and nats >= _SAYS_SOMETHING * most)
@@ -164,7 +171,7 @@ class Search:
     def run(self) -> Matching:
         """Return the matching whose partners stand out most."""
         spaces = SPACES[: self.spaces]
-        total = len(self.starts) + 3 * len(spaces)
+        total = len(self.starts) + len(self._seed_ranks()) + 3 * len(spaces)
         couplings = self._couplings(spaces)
         number = 0
         while named := self._some(couplings):
@@ -215,7 +222,17 @@ class Search:
             # Known pairs may all be of other rows than those that are searched.
             if among.any():
                 yield name, among
+        growing = self.workers[0][1]
+        for rank in self._seed_ranks():
+            yield f"known pairs with {rank} factors", grown_from(growing, self.refinement.limits.known, rank)
         yield from first_couplings(self.left, self.right, rows=self.rows, spaces=spaces, allowed=self.allowed)
+
+    def _seed_ranks(self) -> list[int]:
+        """Return the numbers of factors with which a map grows from known pairs; none where no pair is known."""
+        if not len(self.refinement.limits.known):
+            return []
+        stand_out = max(self.left.signal_rank, self.right.signal_rank, 2)
+        return sorted({round(times * stand_out) for times in _SEED_FACTORS})
 
     def _grown(self, worker: int, name: str, coupling: FloatArray) -> list[tuple[Candidate, Any]]:
         """Return what a first coupling grows to in each of the three ways; when it is late, in the first."""
@@ -292,6 +309,7 @@ class Search:
                         one.coupling, rounds=1 if late else _FIRST_ROUNDS, deadline=self.deadline
                     )
                     one.coupling = None  # the matching has its own
+                    one.contradicted = self.refinement.contradicted(one.refined.coupling)
 
     def _of_all_rows(self, best: Matching) -> Any:
         """Return the coupling of all rows that a map found on some of them gives."""
@@ -301,7 +319,11 @@ class Search:
         return whole.coupling()
 
     def _best(self) -> _Reached:
-        return max(self.reached, key=lambda one: -np.inf if one.refined is None else one.refined.strength)
+        """Return the candidate whose partners stand out most, of those that known pairs do not contradict."""
+        return max(
+            self.reached,
+            key=lambda one: (one.refined is not None, not one.contradicted, one.refined.strength if one.refined else 0),
+        )
 
 
 def outermost(factors: Factors) -> IntArray:

@@ -18,6 +18,7 @@ __all__ = ["LEADING", "OUTERMOST", "SOFT_CORRELATION", "mirrored_share", "turns"
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 LEADING = 8
 """Pairs of directions that are turned around one by one."""
@@ -32,20 +33,25 @@ SOFT_CORRELATION = 0.99
 """Correlations of a turned map count for no more than this at first: images are not exact."""
 
 
-def mirrored_share(left: FloatArray, right: FloatArray, *, allowed: BoolArray | None = None) -> float:
+def mirrored_share(
+    left: FloatArray, right: FloatArray, *, allowed: BoolArray | None = None, known: IntArray | None = None
+) -> float:
     """Return how well partners stand out in the best mirror image of a correspondence, as a share of its own.
 
     A table whose rows come in mirror images fits equally well when a direction is turned around: then nothing in the
     numbers tells which correspondence is the right one. Every leading pair of directions is turned, and all at once;
     so are the planes of the first three by a sixth to a third of a circle, as of a wheel with three to six spokes.
-    Images that match most rows as before do not count.
+    Images that match most rows as before do not count, nor do those that give a known row another partner.
 
     Args:
         left: factors of the matched left rows.
         right: those of their partners, in the same order.
         allowed: which pairs of them may be matched; None: all.
+        known: rows whose partners are known to be right; None: of none.
     """
-    far = np.argsort(-np.sum(left**2, axis=1), kind="stable")[:OUTERMOST]
+    told = np.empty(0, dtype=np.int64) if known is None else known
+    outermost = np.argsort(-np.sum(left**2, axis=1), kind="stable")[:OUTERMOST]
+    far = np.concatenate([outermost, np.setdiff1d(told, outermost)])
     rank = max(1, len(far) // ROWS_PER_FACTOR)
     one, two = (whitened(side[far, :rank]).astype(np.float32) for side in (left, right))
     alternation = Alternation(one, two, allowed=None if allowed is None else allowed[np.ix_(far, far)])
@@ -60,16 +66,17 @@ def mirrored_share(left: FloatArray, right: FloatArray, *, allowed: BoolArray | 
     if own <= 0:
         return 1.0
     images = (_reached(alternation, turned, rank) for turned in _turned(model))
-    return max((score for score, moved in images if moved > 0.5), default=0.0) / own
+    fixed = np.isin(far, told)
+    return max((score for score, moved in images if moved.mean() > 0.5 and not moved[fixed].any()), default=0.0) / own
 
 
-def _reached(alternation: Alternation, model: CanonicalModel, rank: int) -> tuple[float, float]:
-    """Return how well partners stand out where a map settles, and the share of rows whose partner is another row."""
+def _reached(alternation: Alternation, model: CanonicalModel, rank: int) -> tuple[float, BoolArray]:
+    """Return how well partners stand out where a map settles, and which rows have another partner then."""
     alternation.potentials = None
     alternation.couple([model] * len(alternation.folds))
     candidate = alternation.climb("", [rank] * _STEPS)
     ratios = _ratios(alternation, candidate.fit)
-    return identification(ratios, alternation.coupling()), float(np.mean(candidate.choice != np.arange(len(ratios))))
+    return identification(ratios, alternation.coupling()), candidate.choice != np.arange(len(ratios))
 
 
 def _ratios(alternation: Alternation, fit: CrossFit) -> FloatArray:

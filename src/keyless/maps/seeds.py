@@ -1,0 +1,70 @@
+"""Let a map grow from a few known pairs of rows: they are certain, the surest other pairs join them step by step.
+
+A coupling of all rows would drown them: three known pairs among a hundred coupled rows say next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from keyless.maps.alternation import Alternation
+from keyless.maps.canonical import CanonicalModel
+
+__all__ = ["grown_from"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_STEPS = 15
+"""Steps in which the number of pairs that the map is fitted to rises, by the same factor each, to all rows."""
+
+_LEVEL = 2
+"""Steps with all rows at the end."""
+
+_MOST = 0.9
+"""Correlations count for no more than this: a direction of few pairs is known roughly."""
+
+
+def grown_from(alternation: Alternation, known: IntArray, rank: int) -> FloatArray:
+    """Return the coupling that a map of the leading factors grows to from known pairs.
+
+    Args:
+        alternation: the rows, in one fold; pairs must not be listed.
+        known: k × 2 rows that are one entity.
+        rank: how many of the leading factors are used.
+    """
+    left, right = (side[:, :rank].astype(np.float64) for side in (alternation.left, alternation.right))
+    told = np.zeros((len(left), len(right)))
+    told[known[:, 0], known[:, 1]] = 1.0
+    rows = min(len(left), len(right))
+    weights, coupling = told, told
+    for count in [*np.geomspace(len(known), rows, _STEPS), *[rows] * _LEVEL]:
+        alternation.potentials = None
+        alternation.couple([_model(left, right, weights)])
+        coupling = np.asarray(alternation.coupling())
+        sure = coupling.max(axis=1)
+        sure[known[:, 0]] = np.inf
+        weights = told.copy()
+        chosen = np.setdiff1d(np.argsort(-sure, kind="stable")[: round(count)], known[:, 0])
+        weights[chosen] = coupling[chosen]
+    return coupling
+
+
+def _model(left: FloatArray, right: FloatArray, weights: FloatArray) -> CanonicalModel:
+    """Return the map of weighted pairs; what they say little about is shrunk towards nothing in common.
+
+    The ridge is that of factors of which half the variance is common: in sums over pairs, one for each factor.
+    """
+    forth = _inverse_root((left * weights.sum(axis=1)[:, None]).T @ left, left.shape[1])
+    back = _inverse_root((right * weights.sum(axis=0)[:, None]).T @ right, right.shape[1])
+    turned, rho, turned_back = np.linalg.svd(forth @ (left.T @ weights @ right) @ back, full_matrices=False)
+    centres = np.zeros(left.shape[1]), np.zeros(right.shape[1])
+    return CanonicalModel(*centres, turned, turned_back.T, np.clip(rho, 1e-3, _MOST))
+
+
+def _inverse_root(sums: FloatArray, ridge: float) -> FloatArray:
+    """Return (sums + ridge)^(−1/2)."""
+    sizes, directions = np.linalg.eigh(sums + ridge * np.eye(len(sums)))
+    return np.asarray(directions / np.sqrt(sizes) @ directions.T)
