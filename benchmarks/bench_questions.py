@@ -39,7 +39,7 @@ STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 15, 20, 30)
 MOST_DRAWN = 5
 """Pairs of tables that are drawn until one is not linked without help."""
 
-RANDOM_DRAWS = 3
+RANDOM_DRAWS = 2
 """How often rows are drawn at random."""
 
 Pair = tuple[dict[str, Any], Any]

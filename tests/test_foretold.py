@@ -59,4 +59,10 @@ def test_few_known_pairs_are_all_told_to_the_search():
 @pytest.mark.parametrize(("pairs", "first", "stated"), [(10, 10, 0.9), (10, 3, 0.9), (40, 20, 0.5), (0, 0, 0.7)])
 def test_probabilities_are_scaled_to_the_share_of_right_first_choices(pairs, first, stated):
     expected = min(1.0, (first + 2 * stated) / (pairs + 2) / stated)
-    assert Foretold(pairs, first, 0.0).belief(stated) == pytest.approx(expected)
+    assert Foretold(pairs, first, pairs * stated, 0.0).belief(stated) == pytest.approx(expected)
+
+
+def test_rows_that_were_known_to_be_in_doubt_do_not_count_against_the_others():
+    # Of ten rows whose first choices had the probability 0.3 three are right: just as stated.
+    assert Foretold(10, 3, 10 * 0.3, 0.0).belief(0.8) == 1.0
+    assert Foretold(10, 3, 10 * 0.8, 0.0).belief(0.8) == pytest.approx((3 + 1.6) / (8 + 1.6))

@@ -94,8 +94,8 @@ class Evidence:
             to be told apart; `"repeats"`: the map is believed, but one of the tables seems to hold several rows of one
             entity, of which one at the most is matched; `"map"`: the map itself.
         belief: what probabilities of matches are multiplied by: how likely the map is right. 1 where it is believed, 0
-            where it is no better than chance; where known pairs were left out and foretold, the share of first choices
-            that were right, over the share stated.
+            where it is no better than chance; where known pairs were left out and foretold, the first choices that were
+            right, over those expected to be.
         foretold: how likely known pairs that the search was not told would be foretold as well by a map that says
             nothing: a p-value. 1 where fewer than four pairs are known.
         repeated: which table seems to hold several rows of one entity: `"left"`, the reference; `"right"`, the other
@@ -175,8 +175,8 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
     sharp = min(evidence.sharpness, stated) > _MOST
     if rows.size and link.foretold.chance < _FORETOLD:
         # Known pairs prove the map, and what share of first choices is right.
-        sharp &= link.foretold.first > _MOST * link.foretold.pairs
-        return replace(_judged(evidence, believed=True, sharp=sharp), belief=link.foretold.belief(stated))
+        belief = link.foretold.belief(stated)
+        return replace(_judged(evidence, believed=True, sharp=sharp and stated * belief > _MOST), belief=belief)
     if not link.crossings:
         return evidence
     first = link.crossings[0]

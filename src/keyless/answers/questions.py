@@ -244,8 +244,8 @@ def _telling_images_apart(links: Any, name: str, free: BoolArray, count: int) ->
             "symmetry",
             f"It settles a symmetry: mirror images of the map fit as well, and in them the partner of this row is at "
             f"least {moved[place]:.1f} standard deviations away from its partner here.",
-            "The verdict is expected to change from uncertain to linked. The search may still take a wrong mirror "
-            "image, so compare the next answer with its match.",
+            "The verdict is expected to change from uncertain to linked. If it does not, the search found no image "
+            "that agrees with the answer; then answer one more.",
         )
         for place in order.tolist()
     ]

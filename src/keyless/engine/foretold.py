@@ -13,6 +13,7 @@ import numpy as np
 from scipy.stats import gamma
 
 from keyless.engine.forms import Form
+from keyless.engine.matches import matched
 from keyless.engine.search import Search
 from keyless.pairs.limits import Limits
 from keyless.progress import Deadline, cut_short, is_late
@@ -36,24 +37,27 @@ class Foretold:
     Attributes:
         pairs: how many were left out.
         first: of how many of them the true partner is the first choice.
+        expected: of how many of them that was to be expected, by the probabilities that were stated for these rows.
         chance: how likely they would be foretold as well by a map that says nothing; 1 where none was left out.
     """
 
     pairs: int = 0
     first: int = 0
+    expected: float = 0.0
     chance: float = 1.0
 
     def belief(self, stated: float) -> float:
         """Return what stated probabilities are to be multiplied by, so that they hold for the pairs left out.
 
-        That is the share of first choices that are right over the share that was stated, as if two more pairs had been
-        foretold just as stated; 1 at the most.
+        That is how many first choices are right, over how many were expected to be, as if two more pairs had been
+        foretold just as stated; 1 at the most. Rows that were asked for because they are in doubt are thus compared
+        with what was stated of them, and do not count against all others.
 
         Args:
             stated: mean stated probability of the matches.
         """
-        share = (self.first + _BEFORE * stated) / (self.pairs + _BEFORE)
-        return min(1.0, share / max(stated, 1e-12))
+        more = _BEFORE * max(stated, 1e-12)
+        return min(1.0, (self.first + more) / (self.expected + more))
 
 
 def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None = None) -> Foretold:
@@ -70,7 +74,7 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
     """
     known = limits.known
     shares: list[float] = []
-    first = 0
+    first, expected = 0, 0.0
     if len(known) < FEWEST_KNOWN:
         return Foretold()
     for part in range(min(_PARTS, len(known))):
@@ -86,9 +90,12 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
             ratios = search.run().ratios
         if ratios is None:
             break
+        chances = matched(ratios, None)[1].pairs
         for row, column in forgotten:
+            expected += float(chances[row, int(np.argmax(ratios[row]))])
             free = ratios[row, np.isfinite(ratios[row])]
             rank = max(int(np.sum(free >= ratios[row, column])), 1)
             first += rank == 1
             shares.append(rank / max(len(free), 1))
-    return Foretold(len(shares), first, float(gamma.sf(-np.sum(np.log(shares)), len(shares))) if shares else 1.0)
+    chance = float(gamma.sf(-np.sum(np.log(shares)), len(shares))) if shares else 1.0
+    return Foretold(len(shares), first, expected, chance)
