@@ -181,7 +181,7 @@ def _pinning(links: Any, free: BoolArray, count: int, told: IntArray, verdict: s
             f"It pins the map between the tables: this row is {distance[row]:.1f} times as far from the mean row as "
             "rows are on average, in a direction that the rows known or asked for before say least about.",
             f"With this answer the map is pinned in {min(known, size)} of the {size} strongest directions of the "
-            f"reference. When it is pinned in all of them, or soon after, the verdict is expected to change from "
+            f"reference. When it is pinned in a third of them, or some more, the verdict is expected to change from "
             f"{verdict} to linked, if the tables can be linked at all.",
         )
         for known, row in enumerate(chosen.tolist(), start=len(told) + 1)
