@@ -163,6 +163,24 @@ def test_an_answer_settles_a_symmetry(symmetric):
     np.testing.assert_array_equal(after.permutations["b"], truth)
 
 
+def test_images_of_a_map_that_is_not_clear_of_chance_are_not_told_apart(symmetric):
+    links, _ = symmetric
+    found = links.found["b"]
+    unclear = replace(found, evidence=replace(found.evidence, belief=0.2))
+    assert {question.kind for question in replace(links, found={"b": unclear}).questions(3)} == {"map"}
+
+
+@pytest.mark.slow
+def test_no_answer_makes_a_wrong_mirror_image_linked(symmetric):
+    links, truth = symmetric
+    verdicts = []
+    for row in range(0, len(truth), 4):
+        after = links.answer([(row, int(truth[row]))])
+        verdicts.append(after.evidence.verdict)
+        assert after.evidence.verdict != "linked" or np.mean(after.permutations["b"] == truth) > 0.9
+    assert verdicts.count("linked") >= 4
+
+
 def test_look_alikes_are_asked_for_once_a_group(easy):
     links, _ = easy
     # Rows 0 to 3 are likely partners of each other, 4 and 5 too, 6 is in some doubt, all others are sure.

@@ -48,6 +48,9 @@ _FACTORS = 12
 _MOST_ROWS = 5_000
 """Rows among which the best to ask for are sought; of more, so many are taken evenly from the table."""
 
+_CLEAR = 0.5
+"""Belief in a map that is clear of chance and in doubt for its mirror images only; a wrong map has such images, too."""
+
 _AS_GOOD = 1.5
 """Mirror images whose rows are up to this many times as far from their partners as those of the best one count."""
 
@@ -133,7 +136,7 @@ def _asked(links: Any, name: str, count: int, skip: Sequence[int]) -> list[Quest
         return []
     if link.evidence.believed or link.evidence.doubt == "repeats":
         chosen = _settling(links, name, free, count)
-    elif link.evidence.ambiguous:
+    elif link.evidence.ambiguous and link.evidence.belief >= _CLEAR:
         chosen = _telling_images_apart(links, name, free, count)
     else:
         chosen = _pinning(links, free, count, told, link.evidence.verdict)
