@@ -12,6 +12,7 @@ from keyless.engine.forms import Form, best_form
 from keyless.engine.search import Search
 from keyless.errors import InputError
 from keyless.pairs.limits import Limits
+from keyless.pairs.posterior import pair_places
 from keyless.progress import Deadline
 
 DATA = load_breast_cancer().data
@@ -209,6 +210,18 @@ def test_listed_pairs_give_the_matches_of_all_pairs(left, right):
     assert abs(dense.crossings[0].excess - listed.crossings[0].excess) < 0.7
     assert (listed.pairs.sum(axis=1) <= 1 + 1e-6).all()
     np.testing.assert_array_equal(listed.ratios.shape, dense.ratios.shape)
+
+
+@pytest.mark.slow
+def test_all_pairs_are_weighed_at_the_end_where_that_is_asked():
+    tables, _, truth = tumours(0.1, 0.1, seed=11)
+    sides = [Side(table) for table in tables]
+    listed, weighed = (link_many_rows(*sides, comparisons=0, all_pairs=each) for each in (False, True))
+    assert isinstance(weighed.ratios, np.ndarray)
+    rows, columns = pair_places(listed.ratios)
+    np.testing.assert_allclose(weighed.ratios[rows, columns], listed.ratios.data, rtol=1e-3, atol=1e-2)
+    assert weighed.crossings == ()
+    assert scores(weighed, truth)[0] > 0.93
 
 
 @pytest.mark.slow

@@ -99,6 +99,10 @@ def test_the_verdict_asks_for_all_of_it(halved):
     assert judged(replace(link, crossings=(Crossing(own, own - 0.3, 0.6),))).verdict == "uncertain"
     assert judged(replace(link, crossings=(Crossing(own, own - 0.9, 0.1),))).verdict == "uncertain"
     assert judged(replace(link, crossings=(Crossing(own, own - 0.9, 0.6),))).verdict == "linked"
+    # What directions say about each other counts as much as how well partners stand out.
+    borne_out = Crossing(own, own - 0.3, 0.6, borne_out=2.0, borne_out_by_chance=1.0)
+    assert judged(replace(link, crossings=(borne_out,))).verdict == "linked"
+    assert judged(replace(link, crossings=(borne_out,))).corroboration == np.log(2.1 / 1.1)
     # One split just above chance, found again by nobody, and one below chance: there is nothing to be uncertain about.
     doubtful = Crossing(own, own - 0.05, 0.1), Crossing(own, own + 0.01)
     assert judged(replace(link, crossings=doubtful)).verdict == "unlinkable"

@@ -100,6 +100,8 @@ class Evidence:
             nothing: a p-value. 1 where fewer than four pairs are known.
         repeated: which table seems to hold several rows of one entity: `"left"`, the reference; `"right"`, the other
             table; or neither.
+        corroboration: how many times as much the directions of the map say about each other as by chance, as a
+            logarithm: each about partners that the others chose. 0 where that was not looked at.
     """
 
     verdict: Verdict
@@ -113,6 +115,12 @@ class Evidence:
     belief: float = 0.0
     repeated: RepeatedSide = ""
     foretold: float = 1.0
+    corroboration: float = 0.0
+
+    @property
+    def above_chance(self) -> float:
+        """Nats above chance, by how well partners stand out and by what directions say about each other."""
+        return self.excess + self.corroboration
 
     @property
     def believed(self) -> bool:
@@ -169,6 +177,7 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
         link.agreement,
         belief=_EVENS,
         foretold=link.foretold.chance,
+        corroboration=float(np.mean([one.corroboration for one in link.crossings])) if link.crossings else 0.0,
     )
     # Most matches must be right by their own probabilities, and the first choice of maps that have not seen them.
     stated = float(link.probability[rows].mean()) if rows.size else 0.0
@@ -179,16 +188,16 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
         return replace(_judged(evidence, believed=True, sharp=sharp and stated * belief > _MOST), belief=belief)
     if not link.crossings:
         return evidence
-    first = link.crossings[0]
+    first, above = link.crossings[0], evidence.above_chance
     # A comparison that was clear by itself did not ask whether the pairs are found again.
-    again = float(np.mean([float(one.excess > 0) if one.again is None else one.again for one in link.crossings]))
-    clear = evidence.excess > first.clear and again >= _HARDLY_AGAIN
+    again = float(np.mean([float(one.above_chance > 0) if one.again is None else one.again for one in link.crossings]))
+    clear = above > first.clear and again >= _HARDLY_AGAIN
     if first.halved:
         fully = evidence.excess > _NO_BETTER and evidence.score > _STANDS_OUT_FULLY * evidence.needed
-        chance = evidence.excess < 0 or (evidence.excess < _CHANCE * first.clear and again < _HARDLY_AGAIN)
+        chance = above < 0 or (above < _CHANCE * first.clear and again < _HARDLY_AGAIN)
         clear, chance = clear or fully, chance and not fully
     else:
-        chance = evidence.excess < first.clear or rows.size < _FEWEST_ROWS
+        chance = above < first.clear or rows.size < _FEWEST_ROWS
         # Shuffled factors are too easy a rival: partners must stand out almost fully, and not among a few rows.
         clear &= evidence.score > _STANDS_OUT * evidence.needed
     if chance or not rows.size:
@@ -217,7 +226,7 @@ def _judged(evidence: Evidence, *, believed: bool, sharp: bool, clear: float = 1
         clear: nats above chance that are asked for.
     """
     if not believed:
-        return replace(evidence, belief=_EVENS * float(np.clip(evidence.excess / clear, 0.0, 1.0)) ** 2)
+        return replace(evidence, belief=_EVENS * float(np.clip(evidence.above_chance / clear, 0.0, 1.0)) ** 2)
     doubt: Doubt = "none" if sharp else "rows"
     return replace(evidence, verdict="linked" if sharp else "uncertain", doubt=doubt, belief=1.0)
 

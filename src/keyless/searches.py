@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -42,11 +43,15 @@ __all__ = ["Searches", "model_without_factors"]
 JoinedLink = tuple[PairLink, Joined, Joined, FloatArray]
 """A link, the tables on its left and on its right, and which of their entities were joined, as a coupling."""
 
-_MANY_ROWS = 500
-"""From so many rows on scores hardly vary by chance: one comparison with it is enough."""
+_COMPARISONS = {"quick": 1, "normal": 3, "thorough": 5}
+"""Comparisons with chance at the most, by effort; where the first is clear, no other is made."""
 
-_MOST_COMPARISONS = 5
-"""Comparisons with chance of a thorough search: their mean is known twice as well as from one."""
+_MANY_ROWS = 500
+"""From so many rows on scores of landmarks hardly vary by chance: one comparison with it is enough."""
+
+_ALL_PAIRS = 2_000
+"""Rows up to which every form of a link is tried on all pairs of rows, in 20 s of processor time. Of more rows likely
+pairs alone are looked at until the map is settled."""
 
 _FEW_SPACES = 2
 """Spaces in which a quick search seeks first couplings: as few as the searches that tell chance."""
@@ -94,8 +99,7 @@ class Searches(Prepared):
                 self.earlier[0, number] = [("earlier link", told)]
         self.stages = self.checkpoints()
         self.searches: dict[str, PairLink] = {}
-        usual = 1 if min(sizes) >= _MANY_ROWS else 3
-        self.comparisons = {"quick": 1, "normal": usual, "thorough": _MOST_COMPARISONS}[options.effort]
+        self.comparisons = _COMPARISONS[options.effort]
 
     def checkpoints(self) -> Checkpoints:
         """Return where finished stages are kept; what was cut short is not."""
@@ -164,24 +168,25 @@ class Searches(Prepared):
         """
         name = f"{_named(left, right)}{'-again' if begun else ''}"
         if name not in self.searches:
-            starts = [*begun, *left.carried(self.earlier, right), *left.carried(self.couplings, right)]
-            self.searches[name] = self.stages.stage(
-                name,
-                lambda: find_pair(
-                    *self.sides(left, right),
-                    limits=self.limits_with(left, right),
-                    starts=starts,
-                    every_row=self.options.every_row,
-                    seed=self.seed,
-                    spaces={"quick": _FEW_SPACES, "normal": None, "thorough": len(SPACES)}[self.options.effort],
-                    callback=self.report,
-                    deadline=self.deadline,
-                ),
-            )
+            given: dict[str, Any] = {
+                "limits": self.limits_with(left, right),
+                "starts": [*begun, *left.carried(self.earlier, right), *left.carried(self.couplings, right)],
+                "every_row": self.options.every_row,
+                "seed": self.seed,
+                "callback": self.report,
+                "deadline": self.deadline,
+            }
+            spaces = {"quick": _FEW_SPACES, "normal": None, "thorough": len(SPACES)}[self.options.effort]
+            find = partial(find_pair, spaces=spaces)
+            if max(len(left), len(right)) > _ALL_PAIRS:
+                # It is compared with chance later, as other links are.
+                find = partial(link_many_rows, all_pairs=True, comparisons=0)
+            self.searches[name] = self.stages.stage(name, lambda: find(*self.sides(left, right), **given))
         return self.searches[name]
 
     def from_landmarks(self, *, thorough: bool = True, deadline: Deadline | None = None) -> Route:
         """Link by landmarks, candidates and a sparse assignment; judge what was found."""
+        few_needed = self.options.effort != "thorough" and min(rows_of(self.given)) >= _MANY_ROWS
         search = LargeSearch(
             self.large_tables,
             thorough=thorough,
@@ -189,7 +194,7 @@ class Searches(Prepared):
             may_be_alone=None if self.options.every_row is None else not self.options.every_row,
             constraints=self.limits,
             shared=self.shared,
-            comparisons=self.comparisons,
+            comparisons=1 if few_needed else self.comparisons,
             seed=self.seed,
             callback=self.report,
             deadline=self.deadline if deadline is None else deadline,

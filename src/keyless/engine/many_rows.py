@@ -7,19 +7,22 @@ looked at, or those of its group.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from keyless.assignment import best_matching
+from keyless.engine.columns import ColumnModel, suits
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.forms import Form
 from keyless.engine.groups import FEWEST_GROUPS, exchanged, group_map, shared_groups, sharpened_by
 from keyless.engine.listed import ListedRows, listed_sharpness, mutual_first_choices
-from keyless.engine.matches import holds_the_same_rows, likely_matches, matched
+from keyless.engine.matches import holds_the_same_rows, likely_matches, matched, sharpness
 from keyless.engine.pair import PairLink, status_at
+from keyless.engine.refine import Refinement, identification
 from keyless.engine.search import Search, Start, outermost
 from keyless.engine.side import Side
 from keyless.maps.canonical import CrossFit
@@ -28,7 +31,7 @@ from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import GAMMA_IN_GROUPS, Posterior, pair_places, posterior, prior_log_odds
 from keyless.parallel import one_thread
-from keyless.progress import Callback, Deadline, is_late, time_left
+from keyless.progress import Callback, Deadline, cut_short, is_late, time_left
 
 __all__ = ["link_many_rows", "tells_by_groups"]
 
@@ -82,7 +85,9 @@ def link_many_rows(
     right: Side,
     *,
     limits: Limits | None = None,
+    starts: Sequence[tuple[str, FloatArray]] = (),
     every_row: bool | None = None,
+    all_pairs: bool = False,
     comparisons: int = 1,
     seed: int = 0,
     deadline: Deadline | None = None,
@@ -90,13 +95,14 @@ def link_many_rows(
 ) -> PairLink:
     """Find which rows of two tables of many rows are one entity; see `keyless.engine.link_pair`.
 
-    Probabilities and log-likelihood ratios are sparse: of pairs that were looked at.
-
     Args:
         left: the left table.
         right: the right table.
         limits: which pairs may be matched, rows in the caller's order; None: all.
+        starts: named couplings that are tried first, likewise.
         every_row: whether every row of the smaller table has a partner; None: decided from the data.
+        all_pairs: whether all pairs of rows are weighed at the end; otherwise probabilities and log-likelihood ratios
+            are sparse: of pairs that were looked at.
         comparisons: how often the link is compared with chance at the most.
         seed: of all random numbers.
         deadline: when the best so far is returned.
@@ -109,18 +115,25 @@ def link_many_rows(
     if by_groups and every_row is None:
         common = own.common_by_groups()
     everybody = common is not None and common >= min(own.shape)
+    dense = all_pairs and not by_groups
     with one_thread():
         if by_groups:
             fit = group_map(left.factors(), right.factors(), own)
             proposal = _Proposal(fit, (Start("means of groups", fit.information),))
         else:
-            proposal = _from_outermost(left, right, own, seed=seed, deadline=deadline, callback=callback)
+            begun = [(name, coupling[np.ix_(left.order, right.order)]) for name, coupling in starts]
+            proposal = _from_outermost(left, right, own, begun, seed=seed, deadline=deadline, callback=callback)
         hopeless = bool(proposal.chance)
         form = _all_rows(left, right, own, proposal.fit, deadline, common=common, brief=hopeless)
         ratios, compared = form.matching.ratios, proposal.chance
         if by_groups:
             ratios, compared = _beside_other_groups(form, own, common, deadline=deadline, callback=callback)
-        permutation, chances = _matched(ratios, common, by_groups=by_groups, deadline=deadline)
+        if dense:
+            form = _weighed(left, right, form, own, deadline)
+            ratios = form.matching.ratios
+            permutation, chances, everybody = matched(ratios, every_row)
+        else:
+            permutation, chances = _matched(ratios, common, by_groups=by_groups, deadline=deadline)
         if not by_groups and not hopeless:
             anywhere = Limits(own.shape)
             halves = crossings(
@@ -137,21 +150,60 @@ def link_many_rows(
     return PairLink(
         permutation=np.append(right.order, -1)[permutation][back[0]],
         probability=chances.answers(permutation)[back[0]],
-        pairs=sparse.csr_array(chances.pairs[back[0]][:, back[1]]),
-        ratios=sparse.csr_array(ratios[back[0]][:, back[1]]),
+        pairs=_reordered(chances.pairs.toarray() if dense else chances.pairs, back),
+        ratios=_reordered(ratios, back),
         every_row=everybody,
         form=form,
         crossings=compared,
         agreement=proposal.agreement,
-        sharpness=listed_sharpness(ratios, permutation),
+        sharpness=(sharpness if dense else listed_sharpness)(ratios, permutation),
         status=status_at(deadline),
         starts=proposal.starts,
         orders=(left.order, right.order),
     )
 
 
+def _weighed(left: Side, right: Side, form: Form, limits: Limits, deadline: Deadline | None) -> Form:
+    """Return the form with log-likelihood ratios of all pairs; with gaps, by a model of all columns if that is better.
+
+    Args:
+        left: the left table.
+        right: the right table.
+        form: with ratios of listed pairs.
+        limits: which pairs may be matched.
+        deadline: when gaps are left as they are.
+    """
+    listed, coupling = form.matching, form.matching.coupling.toarray()
+    rows = Refinement(form.left.compact, form.right.compact, limits=limits)
+    folds = len(rows.members)
+    ratios = rows.ratios(listed.fit.models if len(listed.fit.models) == folds else [listed.fit.whole] * folds)
+    score = identification(ratios, coupling)
+    form = replace(form, matching=replace(listed, coupling=coupling, ratios=ratios, identification=score))
+    if suits(left, right) and not is_late(deadline):
+        with cut_short(deadline):
+            columns = ColumnModel(left, right, limits=limits, deadline=deadline)
+            found = columns.run(coupling, common=listed.common)
+            if found is not None and found.strength > form.matching.strength:
+                return columns.in_factors(replace(form, matching=found, by_columns=True))
+    return form
+
+
+def _reordered(pairs: Any, order: Sequence[IntArray]) -> Any:
+    """Return a matrix of pairs, dense or sparse, with its rows and columns in another order."""
+    return (
+        sparse.csr_array(pairs[order[0]][:, order[1]]) if isinstance(pairs, sparse.csr_array) else pairs[np.ix_(*order)]
+    )
+
+
 def _from_outermost(
-    left: Side, right: Side, limits: Limits, *, seed: int, deadline: Deadline | None, callback: Callback | None
+    left: Side,
+    right: Side,
+    limits: Limits,
+    starts: Sequence[tuple[str, FloatArray]],
+    *,
+    seed: int,
+    deadline: Deadline | None,
+    callback: Callback | None,
 ) -> _Proposal:
     """Search the rows farthest out; where that finds next to nothing, say whether there is anything to find."""
     factors = left.factors(), right.factors()
@@ -160,14 +212,17 @@ def _from_outermost(
         Factors(side.scores[rows], side.strengths, side.signal_rank) for side, rows in zip(factors, chosen, strict=True)
     ]
     among = limits.some(*chosen)
-    search = Search(some[0], some[1], among, spaces=_SPACES, deadline=deadline, callback=callback)
+    begun = [(name, coupling[np.ix_(*chosen)]) for name, coupling in starts]
+    search = Search(some[0], some[1], among, starts=begun, spaces=_SPACES, deadline=deadline, callback=callback)
     found = search.run()
     early: list[Crossing] = []
     if not search.convincing:
         # There may be nothing to find: then all rows are not worth their time.
         sample = Form(left.scales, some[0], some[1], found)
         matches = matched(found.ratios, None)[0]
-        early = crossings(sample, matches, limits=Limits(among.shape), comparisons=1, seed=seed, deadline=deadline)
+        early = crossings(
+            sample, matches, limits=Limits(among.shape), comparisons=1, seed=seed, starts=begun, deadline=deadline
+        )
     hopeless = bool(early) and early[0].hopeless
     return _Proposal(found.fit, tuple(search.tried), search.agreement, tuple(early) if hopeless else ())
 

@@ -59,7 +59,7 @@ _ROWS_LOOKED_AT = 300
 _FEWEST_PAIRS = 12
 """Pairs below which a power is not chosen."""
 
-_SEARCHES, _LONGEST_STEP, _NEAR_ENOUGH = 15, 3.0, 1e-3
+_SEARCHES, _LONGEST_STEP, _NEAR_ENOUGH = 15, 3.0, 5e-3
 """Steps in which the odds are sought that give as many pairs as wanted, the longest of them, in nats, and the share of
 the smaller table's rows by which the number of pairs may be off."""
 

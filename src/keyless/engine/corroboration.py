@@ -1,0 +1,77 @@
+"""Do the directions of a map bear each other out? Partners chosen by all other directions are compared along each.
+
+The best of many wrong partners stands out, too, where the same directions choose and judge it. A direction that had no
+part in the choice shows no correlation of wrong partners, except as far as the map was fitted to them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from keyless.engine.refine import Matching
+from keyless.maps.canonical import information
+from keyless.pairs.posterior import scaled
+
+__all__ = ["corroboration"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+
+_FARTHEST = 3.0
+"""Standard deviations: rows farther out along a direction count as this far."""
+
+_MOST = 0.99
+"""Correlation above which a direction counts no more: one column that is nearly the same in all rows reaches it."""
+
+
+def corroboration(matching: Matching, left: FloatArray, right: FloatArray) -> float:
+    """Return what each direction says about partners that the other directions chose, in nats per pair.
+
+    It is −½ Σ log(1 − r²) over directions; r is the correlation along one of them, of rows that were matched without
+    it. Every left row is judged by a map that has not seen it.
+
+    Args:
+        matching: the map, and how many pairs there are.
+        left: whitened factors of the left rows that were matched.
+        right: likewise of the right rows.
+    """
+    models, folds = matching.fit.models, matching.folds
+    count = max(int((model.correlations > 0).sum()) for model in models)
+    correlations = np.zeros((len(models), count))
+    own, others = np.zeros((len(left), count)), np.zeros((len(models), len(right), count))
+    for fold, model in enumerate(models):
+        strongest = np.argsort(-model.correlations, kind="stable")[:count]
+        correlations[fold] = model.correlations[strongest]
+        own[folds == fold] = model.left(left[folds == fold])[:, strongest]
+        others[fold] = model.right(right)[:, strongest]
+    told = [_told(own[:, k], others[folds, :, k], correlations[folds, k]) for k in range(count)]
+    whole = sum(told, np.zeros((len(left), len(right)), dtype=np.float32))
+    shown = [
+        _correlation(scaled(whole - without, matching.common)[0], own[:, k], others[folds, :, k])
+        for k, without in enumerate(told)
+    ]
+    return information(np.clip(shown, 0.0, _MOST))
+
+
+def _told(own: FloatArray, others: FloatArray, correlations: FloatArray) -> FloatArray:
+    """Return the log-likelihood ratios of all pairs along one direction.
+
+    Args:
+        own: where each left row is.
+        others: left × right rows, where each right row is by the map that judges the left row.
+        correlations: of partners, by that map.
+    """
+    rho, x = correlations[:, None], own[:, None]
+    ratios = (2 * rho * x * others - rho**2 * (x**2 + others**2)) / (2 * (1 - rho**2)) - 0.5 * np.log1p(-(rho**2))
+    return np.asarray(ratios, dtype=np.float32)
+
+
+def _correlation(coupling: FloatArray, own: FloatArray, others: FloatArray) -> float:
+    """Return the correlation of coupled rows along one direction; see `_told`."""
+    weights, x, y = coupling.sum(axis=1), np.clip(own, -_FARTHEST, _FARTHEST), np.clip(others, -_FARTHEST, _FARTHEST)
+    weight = max(float(weights.sum()), 1e-12)
+    means = float(weights @ x) / weight, float((coupling * y).sum()) / weight
+    variances = float(weights @ x**2) / weight - means[0] ** 2, float((coupling * y**2).sum()) / weight - means[1] ** 2
+    together = float(x @ (coupling * y).sum(axis=1)) / weight - means[0] * means[1]
+    return together / max(float(np.sqrt(variances[0] * variances[1])), 1e-12)
