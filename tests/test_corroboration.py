@@ -25,6 +25,10 @@ def fitted(left, right, rounds=1):
     return Refinement(left, right, limits=Limits((ROWS, ROWS))).run(np.eye(ROWS), rounds=rounds, common=float(ROWS))
 
 
+def borne_out(matching, left, right):
+    return corroboration(matching.fit, matching.folds, matching.common, left, right)
+
+
 def correlations_of_partners(matching, left, right):
     """Correlation of row i with row i along each direction, one pair after the other."""
     found = []
@@ -43,14 +47,14 @@ def test_partners_that_any_directions_tell_show_their_own_correlations(rng):
     left, right = factors(rng, directions=16, noise=0.2)
     matching = fitted(left, right)
     expected = information(np.clip(correlations_of_partners(matching, left, right), 0.0, 0.99))
-    np.testing.assert_allclose(corroboration(matching, left, right), expected, rtol=0.02)
+    np.testing.assert_allclose(borne_out(matching, left, right), expected, rtol=0.02)
 
 
 def test_a_single_direction_has_nobody_to_bear_it_out(rng):
     left, right = factors(rng, directions=1, noise=0.1)
     matching = fitted(left, right)
     assert matching.information > 1
-    np.testing.assert_allclose(corroboration(matching, left, right), 0.0, atol=0.01)
+    np.testing.assert_allclose(borne_out(matching, left, right), 0.0, atol=0.01)
 
 
 def test_strangers_stand_out_but_are_not_borne_out(rng):
@@ -60,13 +64,13 @@ def test_strangers_stand_out_but_are_not_borne_out(rng):
     own = fitted(*related, rounds=10)
     other = Search(*(Factors(side, np.ones(12)) for side in strangers), limits, spaces=2).run()
     assert own.identification > other.identification > 0.6 * own.identification
-    assert corroboration(own, *related) > 5 * corroboration(other, *strangers)
+    assert borne_out(own, *related) > 5 * borne_out(other, *strangers)
 
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_neither_signs_nor_the_order_of_rows_matter(rng, side):
     tables = factors(rng, directions=6, noise=0.4)
-    expected = corroboration(fitted(*tables), *tables)
+    expected = borne_out(fitted(*tables), *tables)
     turned = [each.copy() for each in tables]
     turned[side] *= [1, -1, 1, -1, -1, 1]
     if side:
@@ -75,7 +79,7 @@ def test_neither_signs_nor_the_order_of_rows_matter(rng, side):
         matching = Refinement(turned[0], turned[1][order], limits=Limits((ROWS, ROWS))).run(
             np.eye(ROWS)[:, order], rounds=1, common=float(ROWS)
         )
-        found = corroboration(matching, turned[0], turned[1][order])
+        found = borne_out(matching, turned[0], turned[1][order])
     else:
-        found = corroboration(fitted(*turned), *turned)
+        found = borne_out(fitted(*turned), *turned)
     np.testing.assert_allclose(found, expected, rtol=0.05)

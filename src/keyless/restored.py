@@ -34,7 +34,7 @@ def evidence(entry: Any) -> Evidence:
     for name in ("belief", "foretold"):
         if not 0 <= checks.number(getattr(judged, name), name) <= 1:
             raise ValueError(f"{name} must be a number from 0 to 1")
-    for name in ("score", "needed", "sharpness", "agreement", "mirrored"):
+    for name in ("score", "needed", "sharpness", "agreement", "mirrored", "corroboration"):
         checks.number(getattr(judged, name), name)
     return judged
 

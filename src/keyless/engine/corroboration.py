@@ -6,17 +6,16 @@ part in the choice shows no correlation of wrong partners, except as far as the 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from keyless.engine.refine import Matching
-from keyless.maps.canonical import information
+from keyless.arrays import IntArray, NumpyArray
+from keyless.maps.canonical import CrossFit, information
 from keyless.pairs.posterior import scaled
 
-__all__ = ["corroboration"]
+__all__ = ["BY_ITSELF", "corroboration"]
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
+BY_ITSELF = 0.1
+"""Nats that are added to what directions say, before it is compared: less is shown by any hundred rows."""
 
 _FARTHEST = 3.0
 """Standard deviations: rows farther out along a direction count as this far."""
@@ -25,18 +24,20 @@ _MOST = 0.99
 """Correlation above which a direction counts no more: one column that is nearly the same in all rows reaches it."""
 
 
-def corroboration(matching: Matching, left: FloatArray, right: FloatArray) -> float:
+def corroboration(fit: CrossFit, folds: IntArray, common: float, left: NumpyArray, right: NumpyArray) -> float:
     """Return what each direction says about partners that the other directions chose, in nats per pair.
 
     It is −½ Σ log(1 − r²) over directions; r is the correlation along one of them, of rows that were matched without
     it. Every left row is judged by a map that has not seen it.
 
     Args:
-        matching: the map, and how many pairs there are.
+        fit: the map.
+        folds: the fold of each left row.
+        common: how many pairs there are.
         left: whitened factors of the left rows that were matched.
         right: likewise of the right rows.
     """
-    models, folds = matching.fit.models, matching.folds
+    models = fit.models
     count = max(int((model.correlations > 0).sum()) for model in models)
     correlations = np.zeros((len(models), count))
     own, others = np.zeros((len(left), count)), np.zeros((len(models), len(right), count))
@@ -48,13 +49,13 @@ def corroboration(matching: Matching, left: FloatArray, right: FloatArray) -> fl
     told = [_told(own[:, k], others[folds, :, k], correlations[folds, k]) for k in range(count)]
     whole = sum(told, np.zeros((len(left), len(right)), dtype=np.float32))
     shown = [
-        _correlation(scaled(whole - without, matching.common)[0], own[:, k], others[folds, :, k])
+        _correlation(scaled(whole - without, common)[0], own[:, k], others[folds, :, k])
         for k, without in enumerate(told)
     ]
     return information(np.clip(shown, 0.0, _MOST))
 
 
-def _told(own: FloatArray, others: FloatArray, correlations: FloatArray) -> FloatArray:
+def _told(own: NumpyArray, others: NumpyArray, correlations: NumpyArray) -> NumpyArray:
     """Return the log-likelihood ratios of all pairs along one direction.
 
     Args:
@@ -67,7 +68,7 @@ def _told(own: FloatArray, others: FloatArray, correlations: FloatArray) -> Floa
     return np.asarray(ratios, dtype=np.float32)
 
 
-def _correlation(coupling: FloatArray, own: FloatArray, others: FloatArray) -> float:
+def _correlation(coupling: NumpyArray, own: NumpyArray, others: NumpyArray) -> float:
     """Return the correlation of coupled rows along one direction; see `_told`."""
     weights, x, y = coupling.sum(axis=1), np.clip(own, -_FARTHEST, _FARTHEST), np.clip(others, -_FARTHEST, _FARTHEST)
     weight = max(float(weights.sum()), 1e-12)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from keyless.engine.columns import FEW_ROWS, ColumnModel, stands_out
-from keyless.engine.corroboration import corroboration
+from keyless.engine.corroboration import BY_ITSELF, corroboration
 from keyless.engine.forms import ROWS_PER_FACTOR, Form
 from keyless.engine.refine import Matching, Refinement, identification
 from keyless.engine.search import Search
@@ -42,8 +42,8 @@ _MOST_ROWS = 800
 _FEWEST_PAIRS = 120
 """Matched pairs below which halves are too small to be linked; the factors of one table are shuffled instead."""
 
-_FEWEST_BY_COLUMNS = 40
-"""The same where a model of all columns matches rows: halves of 20 rows are enough for it."""
+_FEWEST_BY_COLUMNS = 60
+"""The same where a model of all columns matches rows: of halves of 30 rows chance does not yet find nearly all."""
 
 _HALF_TELLS = 0.5
 """Part of the nats that the whole tables reach, below which halves of them are too small for a model of all columns."""
@@ -61,9 +61,6 @@ links that are right 1.2 and more (pairs of benchmarks/bench_verdict.py with oth
 
 _NO_BETTER = 0.5
 """Part of the nats above chance that are asked for, below which a link that is not found again is given up."""
-
-_BY_ITSELF = 0.1
-"""Nats that are added to what directions say, before it is compared: less is shown by any hundred rows."""
 
 _HARDLY = 0.1
 """Share of pairs found again below which a link counts as not found again."""
@@ -106,7 +103,7 @@ class Crossing:
     @property
     def corroboration(self) -> float:
         """How many times as much directions say about each other as by chance, as a logarithm."""
-        return math.log((self.borne_out + _BY_ITSELF) / (self.borne_out_by_chance + _BY_ITSELF))
+        return math.log((self.borne_out + BY_ITSELF) / (self.borne_out_by_chance + BY_ITSELF))
 
     @property
     def above_chance(self) -> float:
@@ -207,8 +204,8 @@ def _halved(
         found = Crossing(
             same.identification,
             _picked(chance, same.common),
-            borne_out=corroboration(same, left.compact, right.compact),
-            borne_out_by_chance=corroboration(chance, left.compact, crossed.compact),
+            borne_out=_borne_out(same, left, right),
+            borne_out_by_chance=_borne_out(chance, left, crossed),
             clear=_CLEAR_WITH_DIRECTIONS,
         )
         if not found.decided:
@@ -317,6 +314,11 @@ def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[
         right = Factors(whitened(shuffled), form.right.strengths)
         chance = Search(form.left, right, limits, spaces=_SPACES).run()
         yield Crossing(form.matching.identification, chance.identification, halved=False)
+
+
+def _borne_out(matching: Matching, left: Factors, right: Factors) -> float:
+    """Return what the directions of a map say about each other."""
+    return corroboration(matching.fit, matching.folds, matching.common, left.compact, right.compact)
 
 
 def _searched(left: Factors, right: Factors, starts: Sequence[tuple[str, FloatArray]]) -> Matching:

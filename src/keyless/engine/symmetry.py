@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from keyless.engine.corroboration import BY_ITSELF, corroboration
 from keyless.engine.forms import ROWS_PER_FACTOR
 from keyless.engine.refine import identification
-from keyless.maps.alternation import Alternation
+from keyless.maps.alternation import Alternation, Candidate
 from keyless.maps.canonical import CanonicalModel, CrossFit
 from keyless.model.factors import whitened
 
@@ -28,6 +29,12 @@ OUTERMOST = 250
 
 _STEPS = 6
 """Steps by which a turned map settles."""
+
+_MOVED = 0.5
+"""Share of rows that an image matches otherwise, above which it is another correspondence."""
+
+_AGREE = 0.5
+"""Part of what the directions of the map say about each other, below which those of an image contradict each other."""
 
 SOFT_CORRELATION = 0.99
 """Correlations of a turned map count for no more than this at first: images are not exact."""
@@ -65,18 +72,33 @@ def mirrored_share(
     own = max(found, _reached(alternation, model, rank)[0])
     if own <= 0:
         return 1.0
-    images = (_reached(alternation, turned, rank) for turned in _turned(model))
-    fixed = np.isin(far, told)
-    return max((score for score, moved in images if moved.mean() > 0.5 and not moved[fixed].any()), default=0.0) / own
+    borne_out, fixed = _borne_out(alternation, fit), np.isin(far, told)
+    best = 0.0
+    for turned in _turned(model):
+        score, image = _reached(alternation, turned, rank)
+        share, moved = score / own, image.choice != np.arange(len(far))
+        if share > best and moved.mean() > _MOVED and not moved[fixed].any():
+            # The best of many wrong partners stands out as well; but directions of a wrong map contradict each other.
+            agreeing = _borne_out(alternation, image.fit) / borne_out
+            best = max(best, share if agreeing > _AGREE else min(share, agreeing))
+    return best
 
 
-def _reached(alternation: Alternation, model: CanonicalModel, rank: int) -> tuple[float, BoolArray]:
-    """Return how well partners stand out where a map settles, and which rows have another partner then."""
+def _reached(alternation: Alternation, model: CanonicalModel, rank: int) -> tuple[float, Candidate]:
+    """Return how well partners stand out where a map settles, and what it settled at."""
     alternation.potentials = None
     alternation.couple([model] * len(alternation.folds))
     candidate = alternation.climb("", [rank] * _STEPS)
-    ratios = _ratios(alternation, candidate.fit)
-    return identification(ratios, alternation.coupling()), candidate.choice != np.arange(len(ratios))
+    return identification(_ratios(alternation, candidate.fit), alternation.coupling()), candidate
+
+
+def _borne_out(alternation: Alternation, fit: CrossFit) -> float:
+    """Return what directions say about each other; never nothing: maps of one direction compare as equal."""
+    folds = np.empty(len(alternation.left), dtype=np.int64)
+    for number, rows in enumerate(alternation.folds):
+        folds[rows] = number
+    common = float(min(len(alternation.left), len(alternation.right)))
+    return BY_ITSELF + corroboration(fit, folds, common, alternation.left, alternation.right)
 
 
 def _ratios(alternation: Alternation, fit: CrossFit) -> FloatArray:

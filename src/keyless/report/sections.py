@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -129,18 +130,27 @@ def evidence(writer: Writer) -> Values:
             f"{one.score:.2f}",
             ", ".join(f"{score:.2f}" for score in one.null_scores) or "not measured",
             f"{one.needed:.2f}",
+            f"{math.exp(one.corroboration):.1f}" if one.corroboration else "not measured",
             f"{one.agreement:,}",
             f"{one.mirrored:.2f}",
         ]
         for name, one in judged.items()
     ]
-    heads = ("table", "the link", "chance, each try", "needed to single out a row", "searches that agree", "mirrored")
+    heads = (
+        "table",
+        "the link",
+        "chance, each try",
+        "needed to single out a row",
+        "directions agree, times chance",
+        "searches that agree",
+        "mirrored",
+    )
     rows = max(len(table.row_ids) for table in links.tables)
     return {
         "grid": Grid(
             "Evidence per table", ("table", "verdict", "compared with chance", "rows that models confirm"), plain, (3,)
         ),
-        "nats": Grid("Information per table, in nats a row", heads, nats, range(1, 6)),
+        "nats": Grid("Information per table, in nats a row", heads, nats, range(1, 7)),
         "plot": writer.figure(
             links.plot_evidence(),
             "Strip chart",
