@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ __all__ = ["CLEARLY_MORE", "Matching", "Refinement", "identification"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 FOLDS = 8
 """Folds of left rows; each is judged by the map that the others give."""
@@ -118,7 +120,11 @@ class Refinement:
         self.folds = np.empty(len(left), dtype=np.int64)
         self.folds[order] = np.arange(len(left)) % folds
         self.members = [np.flatnonzero(self.folds == k) for k in range(int(self.folds.max(initial=0)) + 1)]
-        self.mask = limits.mask()
+
+    @cached_property
+    def mask(self) -> BoolArray | None:
+        """Which pairs may be matched; None where all may. Made where all pairs are looked at, and not before."""
+        return self.limits.mask()
 
     def fitted(self, coupling: Any, *, ranks: tuple[int, int] | None = None) -> CrossFit:
         """Fit the map to coupled rows, tails included.
