@@ -106,7 +106,8 @@ def test_a_cluster_gives_the_answer_of_one_process_though_workers_are_killed(fol
     np.testing.assert_allclose(found.evidence.null_scores, alone.evidence.null_scores, atol=1e-9)
 
 
-@pytest.mark.parametrize("gaps", [pytest.param(0.0, marks=pytest.mark.slow), pytest.param(0.1, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("gaps", [0.0, 0.1])
 @pytest.mark.usefixtures("small")
 def test_a_cluster_links_three_tables_as_one_process_does(tmp_path, cluster, gaps):
     """A third of the rows of the third table are left out, so that some entities of the joined tables have gaps."""
