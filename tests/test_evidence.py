@@ -77,6 +77,15 @@ def test_different_people_with_the_same_columns_are_not_called_linked(rng, n_row
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("n_rows", [48, 90, 150])
+def test_rows_that_are_numbered_in_both_tables_are_not_called_linked(rng, n_rows):
+    """The numbers agree row by row, and nothing else does."""
+    sides = [rng.normal(size=(n_rows, 6)) @ rng.normal(size=(6, columns)) for columns in (18, 14)]
+    counted = [np.column_stack([np.arange(n_rows), side + rng.normal(size=side.shape)]) for side in sides]
+    assert judged(found(*counted)).verdict != "linked"
+
+
+@pytest.mark.slow
 def test_relabelling_relabels_the_matches_and_changes_no_verdict(linked, rng):
     link, _ = linked
     reference, table, _ = tables()
@@ -103,6 +112,8 @@ def test_the_verdict_asks_for_all_of_it(halved):
     borne_out = Crossing(own, own - 0.3, 0.6, borne_out=2.0, borne_out_by_chance=1.0)
     assert judged(replace(link, crossings=(borne_out,))).verdict == "linked"
     assert judged(replace(link, crossings=(borne_out,))).corroboration == np.log(2.1 / 1.1)
+    contrary = Crossing(own, own - 2.0, 0.6, borne_out=1.0, borne_out_by_chance=1.5)
+    assert judged(replace(link, crossings=(contrary,))).verdict == "uncertain"
     # One split just above chance, found again by nobody, and one below chance: there is nothing to be uncertain about.
     doubtful = Crossing(own, own - 0.05, 0.1), Crossing(own, own + 0.01)
     assert judged(replace(link, crossings=doubtful)).verdict == "unlinkable"

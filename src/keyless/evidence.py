@@ -212,7 +212,8 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
         allowed = None if sparse.issparse(link.pairs) else replace(limits, known=limits.known[:0]).mask()
         mirrored = _mirrored(scores[0], scores[1], link.permutation, allowed, limits.known[:, 0])
         evidence = replace(evidence, mirrored=mirrored)
-    believed = clear and not evidence.ambiguous
+    # Directions that say less about each other than by chance bear nothing out: rows stand out by one of them alone.
+    believed = clear and evidence.corroboration >= 0 and not evidence.ambiguous
     return _judged(evidence, believed=believed, sharp=sharp, clear=first.clear)
 
 
