@@ -139,7 +139,7 @@ def test_side_by_side_is_missing_where_an_entity_has_no_row():
     np.testing.assert_array_equal(mask, [[True, True, False], [False, False, False]])
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_tables_that_say_too_little_alone_are_linked_together():
     """The reference shows 6 of 20 entries of a row; two tables of which more is seen are joined first."""
     made = make_shuffled_tables(100, (20, 40, 40), rank=5, noise=0.1, observed=0.3, random_state=7101)

@@ -524,7 +524,7 @@ def test_unrelated_tables_are_refused():
     assert time.process_time() - began < 60
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_as_accurate_as_the_search_of_all_pairs():
     tables, truth = made((1_500,) * 2, (20, 16), noise=0.12, rank=6)
     shares = [scores(link_by(way, tables, random_state=0), truth)[1] for way in ("landmarks", "joint")]
@@ -532,7 +532,7 @@ def test_as_accurate_as_the_search_of_all_pairs():
     assert shares[0] >= shares[1] - 0.002
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_probabilities_are_right_on_ambiguous_data():
     tables, truth = made((5_000,) * 2, (30, 24), rank=6, noise=0.3, kind="normal", seed=1)
     links = linked(tables)

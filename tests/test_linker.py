@@ -85,7 +85,7 @@ def test_the_right_rows_are_found_among_gaps(gaps, found_gaps):
     assert not any(np.isnan(table).any() for table in found_gaps.completed.values())
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_several_tables_and_any_reference():
     data = make_shuffled_tables(40, (12, 11, 10), rank=3, observed=0.9, names=["a", "b", "c"], random_state=3)
     by_a = keyless.link(data.tables, effort="quick", random_state=0)

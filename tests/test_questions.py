@@ -170,7 +170,7 @@ def test_images_of_a_map_that_is_not_clear_of_chance_are_not_told_apart(symmetri
     assert {question.kind for question in replace(links, found={"b": unclear}).questions(3)} == {"map"}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_no_answer_makes_a_wrong_mirror_image_linked(symmetric):
     links, truth = symmetric
     verdicts = []
@@ -206,7 +206,7 @@ def test_look_alikes_are_asked_for_once_a_group(easy):
     assert [chance for *_, chance in asked[0].candidates] == [0.25] * 4
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_several_tables_take_turns():
     made = keyless.datasets.make_shuffled_tables(30, (8, 7, 6), rank=3, noise=0.02, random_state=2)
     links = linked(made.tables)
