@@ -1,6 +1,8 @@
 """Look for the map between two tables from nothing: first couplings, grown by alternation, the best of them refined.
 
-Growth takes three ways from every first coupling, since each finds maps that the others miss:
+Maps by moments come first: they cost least, and are all but right or of no use. They only climb, with each row coupled
+by what other rows say. Couplings by signatures are rougher. From each of them growth takes three ways, since each finds
+maps that the others miss:
 
 * all rows speak for their own pairs while few factors are used, then each row is coupled by what other rows say;
 * the same, but all factors are used before;
@@ -12,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from keyless.engine.refine import Matching, Refinement, identification
 from keyless.maps.alternation import Alternation, Candidate
+from keyless.maps.moments import MOST_MAPS, moment_maps
 from keyless.maps.seeds import grown_from
-from keyless.maps.signatures import SPACES, first_couplings
+from keyless.maps.signatures import SPACES, coupled_by_map, first_couplings
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.parallel import in_turn, workers
@@ -100,6 +103,20 @@ class Start:
     score: float
 
 
+class _Proposal(NamedTuple):
+    """A coupling that may lead to the map.
+
+    Attributes:
+        name: where it comes from.
+        coupling: left × right rows.
+        rough: whether it is rough, so that it has to grow in all ways; else it only climbs.
+    """
+
+    name: str
+    coupling: FloatArray
+    rough: bool = True
+
+
 @dataclass
 class _Reached:
     candidate: Candidate
@@ -171,11 +188,11 @@ class Search:
     def run(self) -> Matching:
         """Return the matching whose partners stand out most."""
         spaces = SPACES[: self.spaces]
-        total = len(self.starts) + len(self._seed_ranks()) + 3 * len(spaces)
-        couplings = self._couplings(spaces)
+        total = len(self.starts) + len(self._seed_ranks()) + MOST_MAPS + 3 * len(spaces)
+        proposals = self._proposals(spaces)
         number = 0
-        while named := self._some(couplings):
-            tasks = ((worker, *each) for worker, each in enumerate(named))
+        while some := self._some(proposals):
+            tasks = enumerate(some)
             # All of a batch are grown, but looked at one by one: the answer does not depend on the size of batches.
             batch = list(in_turn(self._grown, tasks, n_jobs=len(self.workers)))
             if any(self._ends(grown, number + k, total) for k, grown in enumerate(batch, start=1)):
@@ -197,13 +214,13 @@ class Search:
             return max(best, further, key=lambda matching: matching.strength)
         return best
 
-    def _some(self, couplings: Iterator[tuple[str, FloatArray]]) -> list[tuple[str, FloatArray]]:
-        """Return the next couplings, one for each worker; only the first is waited for when it is late."""
-        named: list[tuple[str, FloatArray]] = []
+    def _some(self, proposals: Iterator[_Proposal]) -> list[_Proposal]:
+        """Return the next proposals, one for each worker; only the first is waited for when it is late."""
+        some: list[_Proposal] = []
         for _ in self.workers:
-            with cut_short(self.deadline if self.reached or named else None):
-                named += islice(couplings, 1)
-        return named
+            with cut_short(self.deadline if self.reached or some else None):
+                some += islice(proposals, 1)
+        return some
 
     def _ends(self, grown: Sequence[tuple[Candidate, Any]], number: int, total: int) -> bool:
         """Take in what a coupling grew to, and tell whether the search ends."""
@@ -216,16 +233,23 @@ class Search:
         self._refine()
         return self.convincing
 
-    def _couplings(self, spaces: Sequence[tuple[float, int]]) -> Iterator[tuple[str, FloatArray]]:
+    def _proposals(self, spaces: Sequence[tuple[float, int]]) -> Iterator[_Proposal]:
         for name, coupling in self.starts:
             among = coupling[np.ix_(*self.rows)]
             # Known pairs may all be of other rows than those that are searched.
             if among.any():
-                yield name, among
+                yield _Proposal(name, among)
         growing = self.workers[0][1]
         for rank in self._seed_ranks():
-            yield f"known pairs with {rank} factors", grown_from(growing, self.refinement.limits.known, rank)
-        yield from first_couplings(self.left, self.right, rows=self.rows, spaces=spaces, allowed=self.allowed)
+            known = self.refinement.limits.known
+            yield _Proposal(f"known pairs with {rank} factors", grown_from(growing, known, rank))
+        left, right = (side.compact[rows] for side, rows in zip((self.left, self.right), self.rows, strict=True))
+        for name, found in moment_maps(self.left, self.right):
+            yield _Proposal(name, coupled_by_map(left, right, found, allowed=self.allowed), rough=False)
+        for name, coupling in first_couplings(
+            self.left, self.right, rows=self.rows, spaces=spaces, allowed=self.allowed
+        ):
+            yield _Proposal(name, coupling)
 
     def _seed_ranks(self) -> list[int]:
         """Return the numbers of factors with which a map grows from known pairs; none where no pair is known."""
@@ -234,23 +258,25 @@ class Search:
         stand_out = max(self.left.signal_rank, self.right.signal_rank, 2)
         return sorted({round(times * stand_out) for times in _SEED_FACTORS})
 
-    def _grown(self, worker: int, name: str, coupling: FloatArray) -> list[tuple[Candidate, Any]]:
-        """Return what a first coupling grows to in each of the three ways; when it is late, in the first."""
+    def _grown(self, worker: int, proposal: _Proposal) -> list[tuple[Candidate, Any]]:
+        """Return what a proposal grows to; when it is late, in the first way."""
         climbing, growing = self.workers[worker]
         rising = [round(rank) for rank in np.geomspace(_FIRST_FACTORS, self.top, _RISING)]
         climb = [*rising, *([self.top] * _LEVEL)]
-        ways = (
-            ("few factors first", min(_FEW_FACTORS, self.top), climb[2:]),
-            ("all factors first", max(growing.ranks), climb[-_LEVEL - 1 :]),
-            ("climb", None, climb),
-        )
+        ways: list[tuple[str, int | None, list[int]]] = [("climb", None, climb)]
+        if proposal.rough:
+            ways = [
+                ("few factors first", min(_FEW_FACTORS, self.top), climb[2:]),
+                ("all factors first", max(growing.ranks), climb[-_LEVEL - 1 :]),
+                *ways,
+            ]
         found = []
         for way, last, ranks in ways:
-            start = coupling
+            start = proposal.coupling
             if last is not None:
-                start = growing.grow(coupling, first=_FIRST_FACTORS, last=last, steps=_GROWTH_STEPS)
+                start = growing.grow(start, first=_FIRST_FACTORS, last=last, steps=_GROWTH_STEPS)
             climbing.begin(start)
-            found.append((climbing.climb(f"{name}, {way}", ranks), climbing.coupling()))
+            found.append((climbing.climb(f"{proposal.name}, {way}", ranks), climbing.coupling()))
             if is_late(self.deadline):
                 break
         return found

@@ -15,7 +15,7 @@ import numpy as np
 from keyless.model.factors import Factors
 from keyless.progress import check_time
 
-__all__ = ["SIGNATURE_KINDS", "SPACES", "annealed", "first_couplings", "signature_cost", "signatures"]
+__all__ = ["SIGNATURE_KINDS", "SPACES", "annealed", "coupled_by_map", "first_couplings", "signature_cost", "signatures"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -34,6 +34,10 @@ _SPREAD = 0.1
 
 _TEMPERATURES = 4.0, 0.5, 12
 """Warmest and coldest temperature of annealing, times half the root of the dimension, and number of steps."""
+
+_TEMPERATURE_OF_MAPS = 0.5
+"""Temperature at which rows are coupled by a given map: that of partners whose factors correlate by 0.78, since
+ρ / (1 − ρ²) is 2 there."""
 
 _FORBIDDEN = np.float32(-1e6)
 _TINY = np.float32(1e-30)
@@ -158,6 +162,22 @@ def annealed(
             onto = onto * (values / max(float(values.mean()), 1e-12))
         coupling = _coupled((left @ (onto @ turned)) @ right.T / np.float32(epsilon), allowed, scalings=8)
     return coupling
+
+
+def coupled_by_map(
+    left: FloatArray, right: FloatArray, cross: FloatArray, *, allowed: BoolArray | None = None
+) -> FloatArray:
+    """Return the coupling that a map of leading factors gives.
+
+    Args:
+        left: factors of the left rows, in single precision.
+        right: likewise of the right rows.
+        cross: the map, left × right leading factors.
+        allowed: which pairs may be coupled; None: all.
+    """
+    first, second = cross.shape
+    kernel = left[:, :first] @ cross.astype(left.dtype) @ right[:, :second].T
+    return _coupled(kernel / np.float32(_TEMPERATURE_OF_MAPS), allowed, scalings=8)
 
 
 def _sharpened(cost: FloatArray, allowed: BoolArray | None) -> FloatArray:
