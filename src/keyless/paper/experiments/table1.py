@@ -13,6 +13,7 @@ from keyless.paper.experiments.drawing import bars, finish, legend, panels
 from keyless.paper.experiments.synthetic import (
     PENALTIES,
     RELEASED_PENALTY,
+    PresetName,
     draw_released,
     keyless_wrong,
     m3o_note,
@@ -21,7 +22,7 @@ from keyless.paper.experiments.synthetic import (
     summary,
 )
 
-__all__ = ["EXPERIMENT", "SETTINGS"]
+__all__ = ["EXPERIMENT", "SETTINGS", "cell_key", "m3o_methods"]
 
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "(100; 40, 30, 30), 40%": ("33.35±32.85 (0.00)", {"column_counts": (40, 30, 30), "observed": 0.4}),
@@ -37,6 +38,31 @@ Wrong = dict[tuple[int, int], float]
 """Wrong rows per table by data set and start."""
 
 
+def cell_key(method: str, name: str, data: int, start: int) -> str:
+    """Return the key under which a finished run is kept.
+
+    Args:
+        method: as in `m3o_methods`, or `"keyless"` or `"oracle"`.
+        name: of the setting.
+        data: seed of the data set.
+        start: seed of the start.
+    """
+    return f"{method}, {name}, data={data} start={start}"
+
+
+def m3o_methods(name: str) -> dict[str, tuple[PresetName, float | None]]:
+    """Return the forms of M³O that are run in a setting: preset and λ by name. The first one is run from all starts.
+
+    Args:
+        name: of the setting.
+    """
+    found: dict[str, tuple[PresetName, float | None]] = {_RELEASED: ("released", RELEASED_PENALTY)}
+    # The script has the first setting alone, so that the other λ are shown there.
+    if name == next(iter(SETTINGS)):
+        found |= {f"released, λ = {other}": ("released", other) for other in PENALTIES if other != RELEASED_PENALTY}
+    return found | {"printed": ("printed", None)}
+
+
 def _run(run: Run) -> Outcome:
     counts = run.count(10, 2)
     every = [(data, start) for data in range(counts) for start in range(counts)]
@@ -44,15 +70,13 @@ def _run(run: Run) -> Outcome:
     names = list(SETTINGS)
     plan: list[tuple[str, str, list[tuple[int, int]], Callable[..., Any]]] = []
     for name in names:
-        plan.append((name, _RELEASED, every, partial(_m3o, RELEASED_PENALTY, run.quick)))
-        # The script has the first setting alone, so that the other λ are shown there.
-        others = [penalty for penalty in PENALTIES if penalty != RELEASED_PENALTY and name == names[0]]
-        plan += [(name, f"released, λ = {other}", once, partial(_m3o, other, run.quick)) for other in others]
-        plan.append((name, "printed", once, partial(_printed, run.quick)))
+        for method, (preset, penalty) in m3o_methods(name).items():
+            pairs = every if method == _RELEASED else once
+            plan.append((name, method, pairs, partial(_m3o, preset=preset, penalty=penalty, quick=run.quick)))
         plan.append((name, "keyless", once, _keyless))
         plan.append((name, "oracle", once, _oracle))
     tasks: list[tuple[str, Callable[[], Any]]] = [
-        (f"{method}, {name}, data={data} start={start}", partial(make, SETTINGS[name][1], data, start))
+        (cell_key(method, name, data, start), partial(make, SETTINGS[name][1], data, start))
         for name, method, pairs, make in plan
         for data, start in pairs
     ]
@@ -61,7 +85,7 @@ def _run(run: Run) -> Outcome:
     rows: list[dict[str, Any]] = []
     wrong: dict[tuple[str, str], Wrong] = {}
     for name, method, pairs, _ in plan:
-        cells = {pair: found[f"{method}, {name}, data={pair[0]} start={pair[1]}"] for pair in pairs}
+        cells = {pair: found[cell_key(method, name, *pair)] for pair in pairs}
         wrong[name, method] = {pair: cell["wrong"] for pair, cell in cells.items()}
         rows += [
             {"setting": name, "method": method, "data set": data, "start": start, **cell}
@@ -126,12 +150,10 @@ def _gap(wrong: Mapping[tuple[str, str], Wrong]) -> str:
     )
 
 
-def _m3o(penalty: float, quick: bool, settings: dict[str, Any], data: int, start: int) -> dict[str, Any]:
-    return m3o_run(draw_released(data, **settings), start, penalty=penalty, quick=quick)
-
-
-def _printed(quick: bool, settings: dict[str, Any], data: int, start: int) -> dict[str, Any]:
-    return m3o_run(draw_released(data, **settings), start, preset="printed", quick=quick)
+def _m3o(
+    settings: dict[str, Any], data: int, start: int, *, preset: PresetName, penalty: float | None, quick: bool
+) -> dict[str, Any]:
+    return m3o_run(draw_released(data, **settings), start, preset=preset, penalty=penalty, quick=quick)
 
 
 def _keyless(settings: dict[str, Any], data: int, start: int) -> dict[str, float]:
