@@ -1,113 +1,124 @@
-"""Factor models from sums over rows: against the same steps taken row by row."""
-
-from itertools import pairwise
+"""Maps by moments: against sums over rows, finite differences, and tables whose map is known."""
 
 import numpy as np
 import pytest
 
-from keyless.model import factor_model
-from keyless.model.factor_model import model_from_directions
-from keyless.model.moments import Moments, fit_moments
+from keyless.maps import moments as module
+from keyless.maps.moments import best_maps, moment_maps, moments
+from keyless.model.factors import Factors, principal_factors, whitened
 
 
-def table(rng, rows=300, *, rank=3, columns=12, noise=0.3):
-    values = rng.normal(size=(rows, rank)) @ rng.normal(size=(rank, columns))
-    values += noise * rng.normal(size=values.shape)
-    return (values - values.mean(axis=0)) / values.std(axis=0)
+def white(rng, rows, size):
+    """Return whitened normal factors whose rows are too near the mean to be pulled in."""
+    points = rng.normal(size=(rows, size))
+    points /= np.sqrt(np.sum(points**2, axis=1, keepdims=True))
+    return whitened(points * rng.uniform(0.8, 1.2, size=(rows, 1)))
 
 
-def row_by_row(values, *, rank, max_iter, tolerance, prune=True):
-    """`factor_model.fit` from the start that `fit_moments` takes, made from the rows themselves."""
-    second = values.T @ values / len(values)
-    size, vectors = np.linalg.eigh(second)
-    directions = (vectors[:, ::-1] * np.sqrt(np.maximum(size[::-1], 0.0)))[:, :rank]
-    start = model_from_directions(directions, noise=0.03)
-    mask = np.ones(values.shape, dtype=bool)
-    return factor_model.fit(values, mask, start, max_iter=max_iter, tolerance=tolerance, prune=prune)[0]
+def normal_tables(rng, rows, *, common, own=0, noise=0.2):
+    """Return factors of two tables of normal traits, rows of both in the same order."""
+    traits = rng.normal(size=(rows, common))
+    tables = []
+    for columns in (18, 14):
+        seen = np.hstack([traits + noise * rng.normal(size=traits.shape), rng.normal(size=(rows, own))])
+        loadings = rng.normal(size=(seen.shape[1], columns))
+        tables.append(principal_factors(seen @ loadings + 0.05 * rng.normal(size=(rows, columns))))
+    return tables
 
 
-def product(model):
-    """What of the loadings does not depend on how the factors are turned."""
-    return model.loadings @ model.loadings.T
+def best_cosine(left, right):
+    """Return the largest cosine between a proposed map and the cross-covariance of partners."""
+    found = []
+    for _, cross in moment_maps(left, right):
+        first, second = cross.shape
+        truth = left.scores[:, :first].T @ right.scores[:, :second] / len(left.scores)
+        found.append(float(np.sum(cross * truth) / (np.linalg.norm(cross) * np.linalg.norm(truth))))
+    return max(found)
 
 
-@pytest.mark.parametrize("observed", [1.0, 0.7])
-def test_sums_of_parts_add_up_to_those_of_the_whole(rng, observed):
-    values = table(rng)
-    mask = rng.random(values.shape) < observed
-    values = np.where(mask, values, 0.0)
-    edges = [0, 1, 90, 300]
-    parts = [slice(a, b) for a, b in pairwise(edges)]
-    total = Moments.of(values[parts[0]], mask[parts[0]])
-    for part in parts[1:]:
-        total = total + Moments.of(values[part], mask[part])
-    whole = Moments.of(values, mask)
-    for name in ("count", "total", "products", "mean", "second"):
-        np.testing.assert_allclose(getattr(total, name), getattr(whole, name), rtol=1e-12, atol=1e-12)
+def test_moments_are_means_over_rows():
+    points = white(np.random.default_rng(0), 30, 3)
+    third, fourth = moments(points)
+    expected = np.zeros((3, 3, 3)), np.zeros((3, 3, 3, 3))
+    for row in points:
+        for i, j, k in np.ndindex(3, 3, 3):
+            expected[0][i, j, k] += row[i] * row[j] * row[k] / 30
+            for m in range(3):
+                expected[1][i, j, k, m] += row[i] * row[j] * row[k] * row[m] / 30
+    for i, j, k, m in np.ndindex(3, 3, 3, 3):
+        expected[1][i, j, k, m] -= (i == j) * (k == m) + (i == k) * (j == m) + (i == m) * (j == k)
+    # Normal factors have variances 3! and 4! along one axis, whatever the axis.
+    assert third.reshape(3, 3, 3) == pytest.approx(expected[0] * np.sqrt(30 / 6), abs=1e-4)
+    assert fourth.reshape(3, 3, 3, 3) == pytest.approx(expected[1] * np.sqrt(30 / 24), abs=1e-4)
 
 
-def test_sums_are_what_they_say(rng):
-    values = table(rng, 40, columns=4)
-    mask = rng.random(values.shape) < 0.6
-    values = np.where(mask, values, 0.0)
-    found = Moments.of(values, mask)
-    for k in range(4):
-        for other in range(4):
-            both = mask[:, k] & mask[:, other]
-            assert found.count[k, other] == both.sum()
-            np.testing.assert_allclose(found.total[k, other], values[both, k].sum(), atol=1e-12)
-            np.testing.assert_allclose(found.products[k, other], (values[both, k] * values[both, other]).sum())
-        np.testing.assert_allclose(found.mean[k], values[mask[:, k], k].mean())
+def test_a_row_far_out_does_not_decide_alone(monkeypatch):
+    points = np.random.default_rng(1).normal(size=(200, 3))
+    points[0] *= 10.0 / np.linalg.norm(points[0])
+    pulled_in = np.abs(moments(whitened(points))[1]).max()
+    monkeypatch.setattr(module, "_FARTHEST", np.inf)
+    assert pulled_in < 0.5 * np.abs(moments(whitened(points))[1]).max()
 
 
-@pytest.mark.parametrize("steps", [1, 3, 40])
-def test_each_step_is_that_of_the_rows(rng, steps):
-    """Offsets too: the columns are moved off their centre."""
-    values = table(rng) + rng.normal(size=12) * 0.1
-    moments = Moments.of(values, np.ones(values.shape, dtype=bool))
-    found = fit_moments(moments, rank=6, max_iter=steps, tolerance=0.0)
-    expected = row_by_row(values, rank=6, max_iter=steps, tolerance=0.0)
-    assert found.rank == expected.rank
-    np.testing.assert_allclose(found.noise, expected.noise, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(found.offsets, expected.offsets, atol=1e-8)
-    np.testing.assert_allclose(product(found), product(expected), atol=1e-8)
+def test_slopes_are_derivatives():
+    rng = np.random.default_rng(2)
+    left, right = (tuple(part.astype(np.float64) for part in moments(white(rng, 40, size))) for size in (4, 3))
+    maps = 0.5 * rng.normal(size=(1, 4, 3))
+    _, slopes = module._value(maps, left, right)
+    for place in np.ndindex(4, 3):
+        step = np.zeros((1, 4, 3))
+        step[0][place] = 1e-5
+        rise = module._value(maps + step, left, right)[0] - module._value(maps - step, left, right)[0]
+        assert rise[0] / 2e-5 == pytest.approx(slopes[0][place], rel=1e-4, abs=1e-4)
 
 
-def test_the_fit_ends_where_that_of_the_rows_does(rng):
-    values = table(rng)
-    moments = Moments.of(values, np.ones(values.shape, dtype=bool))
-    found = fit_moments(moments, rank=6, tolerance=1e-7)
-    expected = row_by_row(values, rank=6, max_iter=2_000, tolerance=1e-7)
-    assert found.rank == expected.rank == 3
-    np.testing.assert_allclose(found.noise, expected.noise, rtol=1e-4)
-    np.testing.assert_allclose(product(found), product(expected), atol=1e-4)
+def test_value_does_not_change_when_both_tables_are_turned():
+    rng = np.random.default_rng(3)
+    left, right = white(rng, 60, 4), white(rng, 60, 4)
+    cross = 0.5 * rng.normal(size=(4, 4))
+    turns = [np.linalg.qr(rng.normal(size=(4, 4)))[0] for _ in range(2)]
+    before = module._value(cross[None], moments(left), moments(right))[0]
+    turned = (turns[0].T @ cross @ turns[1])[None]
+    after = module._value(turned, moments(left @ turns[0]), moments(right @ turns[1]))[0]
+    assert after == pytest.approx(before, rel=1e-3, abs=1e-3)
 
 
-def test_the_rank_is_found_in_a_wide_table(rng):
-    values = table(rng, 4_000, rank=10, columns=60, noise=1.0)
-    found = fit_moments(Moments.of(values, np.ones(values.shape, dtype=bool)), rank=40)
-    assert found.rank == 10
+def test_maps_are_no_longer_than_rotations_and_distinct():
+    rng = np.random.default_rng(4)
+    found = best_maps(moments(white(rng, 80, 4)), moments(white(rng, 80, 3)))
+    assert 1 <= len(found) <= module._MAPS
+    for number, one in enumerate(found):
+        assert one.shape == (4, 3)
+        assert np.linalg.norm(one, 2) <= 1 + 1e-5
+        for other in found[:number]:
+            assert np.sum(one * other) < module._DISTINCT * np.linalg.norm(one) * np.linalg.norm(other)
 
 
-def test_a_table_with_gaps_gives_a_usable_start(rng):
-    """Near the model of the whole table, and a few steps of EM take it there."""
-    values = table(rng, 3_000, columns=16)
-    mask = rng.random(values.shape) < 0.6
-    seen = np.where(mask, values, 0.0)
-    truth = fit_moments(Moments.of(values, np.ones(values.shape, dtype=bool)), rank=8)
-    start = fit_moments(Moments.of(seen, mask), rank=8, max_iter=200)
-    assert np.all(np.isfinite(start.loadings))
-    assert np.all(start.noise > 0)
-    distance = np.linalg.norm(product(start) - product(truth)) / np.linalg.norm(product(truth))
-    assert distance < 0.2
-    settled = factor_model.fit(seen, mask, start, max_iter=20)[0]
-    assert np.linalg.norm(product(settled) - product(truth)) < 0.05 * np.linalg.norm(product(truth))
+@pytest.mark.parametrize("rows", [150, 3000])
+def test_the_map_of_normal_tables_is_found_whatever_the_number_of_rows(rows):
+    left, right = normal_tables(np.random.default_rng(rows), rows, common=6)
+    assert best_cosine(left, right) > 0.9
 
 
-@pytest.mark.parametrize("columns", [1, 2])
-def test_few_or_constant_columns_have_a_model_too(rng, columns):
-    values = np.column_stack([table(rng, columns=columns, rank=1), np.zeros(300)])
-    found = fit_moments(Moments.of(values, np.ones(values.shape, dtype=bool)), rank=40)
-    assert found.rank == 1
-    assert np.all(np.isfinite(found.loadings))
-    assert abs(found.loadings[-1, 0]) < 1e-3
+def test_the_map_is_found_where_either_table_has_factors_of_its_own():
+    left, right = normal_tables(np.random.default_rng(6), 2000, common=5, own=1, noise=0.05)
+    assert best_cosine(left, right) > 0.9
+
+
+def test_other_entities_have_no_map():
+    left, right = normal_tables(np.random.default_rng(7), 800, common=6)
+    other = Factors(whitened(right.scores[400:]), right.strengths, right.signal_rank)
+    one = Factors(whitened(left.scores[:400]), left.strengths, left.signal_rank)
+    truth = left.scores[:, :6].T @ right.scores[:, :6] / 800
+    cosines = [
+        float(np.sum(each * truth) / (np.linalg.norm(each) * np.linalg.norm(truth)))
+        for _, each in moment_maps(one, other)
+        if each.shape == truth.shape
+    ]
+    assert max(cosines) < 0.9
+
+
+def test_tables_of_one_factor_have_maps():
+    factors = Factors(whitened(np.random.default_rng(9).normal(size=(20, 1))), np.ones(1), 1)
+    for _, each in moment_maps(factors, factors):
+        assert each.shape == (1, 1)

@@ -1,12 +1,9 @@
 """Look for the map between two tables from nothing: first couplings, grown by alternation, the best of them refined.
 
 Maps by moments come first: they cost least, and are all but right or of no use. They only climb, with each row coupled
-by what other rows say. Couplings by signatures are rougher. From each of them growth takes three ways, since each finds
-maps that the others miss:
-
-* all rows speak for their own pairs while few factors are used, then each row is coupled by what other rows say;
-* the same, but all factors are used before;
-* each row is coupled by what other rows say from the beginning.
+by what other rows say. Other couplings are rougher. From each of them growth takes two ways, since each finds maps that
+the other misses: all rows speak for their own pairs while few factors are used, or while all factors are; then each row
+is coupled by what other rows say.
 """
 
 from __future__ import annotations
@@ -122,6 +119,7 @@ class _Reached:
     candidate: Candidate
     coupling: Any
     score: float
+    together: Any
     members: int = 1
     refined: Matching | None = None
     contradicted: bool = False
@@ -188,7 +186,7 @@ class Search:
     def run(self) -> Matching:
         """Return the matching whose partners stand out most."""
         spaces = SPACES[: self.spaces]
-        total = len(self.starts) + len(self._seed_ranks()) + MOST_MAPS + 3 * len(spaces)
+        total = len(self.starts) + len(self._seed_ranks()) + MOST_MAPS + 2 * len(spaces)
         proposals = self._proposals(spaces)
         number = 0
         while some := self._some(proposals):
@@ -202,6 +200,8 @@ class Search:
         best = self._best().refined
         if best is None:
             raise RuntimeError("no candidate was refined")
+        with cut_short(self.deadline):
+            best = self._by_consensus(best)
         refinement = self.refinement
         if self.sampled:
             refinement = Refinement(self.left.compact, self.right.compact, limits=self.limits)
@@ -244,7 +244,8 @@ class Search:
             known = self.refinement.limits.known
             yield _Proposal(f"known pairs with {rank} factors", grown_from(growing, known, rank))
         left, right = (side.compact[rows] for side, rows in zip((self.left, self.right), self.rows, strict=True))
-        for name, found in moment_maps(self.left, self.right):
+        # When it is late, one rough coupling is enough: it is there at once.
+        for name, found in () if is_late(self.deadline) else moment_maps(self.left, self.right):
             yield _Proposal(name, coupled_by_map(left, right, found, allowed=self.allowed), rough=False)
         for name, coupling in first_couplings(
             self.left, self.right, rows=self.rows, spaces=spaces, allowed=self.allowed
@@ -268,7 +269,6 @@ class Search:
             ways = [
                 ("few factors first", min(_FEW_FACTORS, self.top), climb[2:]),
                 ("all factors first", max(growing.ranks), climb[-_LEVEL - 1 :]),
-                *ways,
             ]
         found = []
         for way, last, ranks in ways:
@@ -288,11 +288,12 @@ class Search:
         for one in self.reached:
             if candidate.agrees(one.candidate, _SAME):
                 one.members += 1
+                one.together = one.together + coupling
                 if score > one.score:
                     one.candidate, one.coupling, one.score, one.refined = candidate, coupling, score, None
                 break
         else:
-            self.reached.append(_Reached(candidate, coupling, score))
+            self.reached.append(_Reached(candidate, coupling, score, coupling))
         leaders = self._leaders(2 * _REFINED)
         # Of those too far behind to be refined, only correspondences found more than once are still counted.
         self.reached = [one for one in self.reached if one.members > 1 or any(one is leader for leader in leaders)]
@@ -336,6 +337,19 @@ class Search:
                     )
                     one.coupling = None  # the matching has its own
                     one.contradicted = self.refinement.contradicted(one.refined.coupling)
+
+    def _by_consensus(self, best: Matching) -> Matching:
+        """Return what candidates that found the best correspondence lead to together, if it is better.
+
+        What they agree about is mostly right, and each is wrong elsewhere.
+        """
+        leader = self._best()
+        if leader.members == 1 or is_late(self.deadline):
+            return best
+        self.climbing.begin(leader.together)
+        self.climbing.climb("consensus", [self.top] * (_LEVEL + 1))
+        found = self.refinement.run(self.climbing.coupling(), rounds=_FIRST_ROUNDS, deadline=self.deadline)
+        return found if found.better_than(best) else best
 
     def _of_all_rows(self, best: Matching) -> Any:
         """Return the coupling of all rows that a map found on some of them gives."""

