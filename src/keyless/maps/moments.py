@@ -144,8 +144,8 @@ def _value(maps: SingleArray, left: Moments, right: Moments) -> tuple[SingleArra
     on_right, slopes_right = _agreement(back @ maps, right, right)
     correlation = np.float32(_CORRELATION)
     return (
-        values - correlation / 2 * (on_left + on_right),
-        slopes - correlation * (slopes_left @ maps + maps @ slopes_right),
+        np.asarray(values - correlation / 2 * (on_left + on_right)),
+        np.asarray(slopes - correlation * (slopes_left @ maps + maps @ slopes_right)),
     )
 
 
@@ -157,7 +157,7 @@ def _agreement(maps: SingleArray, left: Moments, right: Moments) -> tuple[Single
     paired = (left[1] @ twice @ right[1]).reshape(count, first, first, second, second)
     paired = paired.transpose(0, 1, 3, 2, 4).reshape(count, first * second, first * second)
     fourth = (paired @ maps.reshape(count, first * second, 1)).reshape(maps.shape)
-    return np.sum((third + fourth) * maps, axis=(1, 2)), 3 * third + 4 * fourth
+    return np.asarray(np.sum((third + fourth) * maps, axis=(1, 2))), np.asarray(3 * third + 4 * fourth)
 
 
 def _turned(matrices: FloatArray) -> FloatArray:
