@@ -139,7 +139,42 @@ def test_the_same_rows_are_asked_for_in_whatever_order_they_come(rng):
     tables = {"a": rng.normal(size=(16, 4)), "b": rng.normal(size=(15, 3))}
     order = rng.permutation(16)
     before, after = (linked({**tables, "a": a}, max_time=0.2).questions(4) for a in (tables["a"], tables["a"][order]))
-    assert {question.row for question in before} == {int(order[question.row]) for question in after}
+    assert [question.row for question in before] == [int(order[question.row]) for question in after]
+
+
+def own_factors_louder(seed, *, rows=120, common=4, own=4, times=4.0):
+    """Tables in which the factors that each has for itself are the strongest, and the common factors."""
+    rng = np.random.default_rng(seed)
+    shared = rng.normal(size=(rows, common))
+    tables = {}
+    for name, width in (("a", 24), ("b", 20)):
+        private = times * rng.normal(size=(rows, own)) @ rng.normal(size=(own, width))
+        tables[name] = shared @ rng.normal(size=(common, width)) + private + 0.2 * rng.normal(size=(rows, width))
+    return tables, shared
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_asked_for_spread_over_common_factors_though_own_ones_are_louder(seed):
+    tables, shared = own_factors_louder(seed)
+    rows = [question.row for question in linked(tables, max_time=0.2).questions(10)]
+    rng = np.random.default_rng(seed)
+
+    def spread(some):
+        return np.linalg.slogdet(np.eye(shared.shape[1]) + shared[some].T @ shared[some])[1]
+
+    by_chance = [spread(rng.choice(len(shared), 10, replace=False)) for _ in range(500)]
+    assert spread(rows) > np.quantile(by_chance, 0.95)
+    # Rows that are far out in the table as it stands, where own factors are loudest, would do no better than chance.
+    loudest = np.argsort(-np.sum((tables["a"] - tables["a"].mean(axis=0)) ** 2, axis=1))[:10]
+    assert spread(rows) > spread(loudest)
+
+
+def test_no_row_is_asked_for_again_once_it_is_answered(strangers):
+    first = strangers.questions(1)[0].row_id
+    known = {first, "P3", "P17"}
+    assert len(known) == 3
+    after = strangers.answer([(first, "S3")])
+    assert {question.row_id for question in after.questions(100)} == {f"P{i}" for i in range(20)} - known
 
 
 def test_known_rows_and_rows_passed_over_are_not_asked_for(strangers):
