@@ -30,7 +30,8 @@ import pyarrow.parquet as pq
 import keyless
 from bench_scale import NOISE, RANK, SEED, loadings
 from common import report_sections
-from keyless.landmarks import near, shards
+from keyless.model import shards
+from keyless.pairs import nearest_rows
 
 QUESTION = "A cluster, and one machine out of core"
 PART = 250_000
@@ -97,7 +98,7 @@ def linked(folder: Path, *, workers: int = 0, shard: int | None = None) -> dict[
         shard: rows of shards and cells; None: as always. Of fewer rows there is more to do beside the search itself.
     """
     if shard is not None:
-        shards.SHARD = near.CELL = shard
+        shards.SHARD = nearest_rows.CELL = shard
     stages: dict[str, float] = {}
     began, busy = time.perf_counter(), time.process_time()
     last = began
@@ -149,7 +150,7 @@ def linked(folder: Path, *, workers: int = 0, shard: int | None = None) -> dict[
         "right": f"{right / rows:.5f}",
         "verdict": links.evidence.verdict,
         "expected right": f"{links.found['b'].probability.mean():.5f}",
-        "distances per row": round(links.choices["landmarks"]["distances"] / rows),
+        "distances per row": round(links.choices["work"]["distances"] / rows),
         "seconds of stages": ", ".join(f"{name} {spent:.0f}" for name, spent in stages.items()),
     }
 

@@ -34,12 +34,12 @@ from bench_scale import SEED, make, write_tables
 from common import report_sections
 from keyless.arrays import find_device
 from keyless.cluster import computing_on, local_workers
-from keyless.landmarks.clouds import Side
-from keyless.landmarks.matching import exact_ratios
-from keyless.landmarks.scores import LargeTable
-from keyless.likelihood import pairs
 from keyless.model import factor_model
 from keyless.model.moments import Moments, fit_moments
+from keyless.model.positions import Entities
+from keyless.model.scored_tables import ScoredTable
+from keyless.pairs import likelihood
+from keyless.pairs.candidates import exact_ratios
 
 QUESTION = "Many rows on a graphics card"
 
@@ -127,7 +127,7 @@ def steps(devices: list[str]) -> list[dict[str, Any]]:
         print(row, flush=True)
         found.append(row)
 
-    factor_model._WORTH_A_CARD = pairs._WORTH_A_CARD = 1
+    factor_model._WORTH_A_CARD = likelihood._WORTH_A_CARD = 1
     values = rng.normal(size=(20_000, 20)) @ rng.normal(size=(20, 60)) / 20**0.5 + 0.1 * rng.normal(size=(20_000, 60))
     seen = rng.random(values.shape) < 0.8
     gaps = np.where(seen, values, 0.0)
@@ -142,20 +142,25 @@ def steps(devices: list[str]) -> list[dict[str, Any]]:
     every = np.ones(values.shape, dtype=bool)
     whole = partial(fit_moments, Moments.of(values, every), rank=20)
     add("a model of rows without gaps, from their sums", "20,000 rows", only="cpu", cpu=whole)
-    table = LargeTable.scaled(gaps, seen, kinds=["identity"] * 60, rng=rng)
+    table = ScoredTable.scaled(gaps, seen, kinds=["identity"] * 60, rng=rng)
     model = factor_model.fit_table(gaps[:2_000], seen[:2_000], largest_rank=20, max_iter=5)
     for count in (2_000, 20_000, 200_000):
         rows, columns = np.sort(rng.integers(0, 20_000, count)), rng.integers(0, 20_000, count)
-        sides = {name: Side.alone(table, model, local_workers(find_device(name))) for name in devices}
+        sides = {name: Entities.alone(table, model, local_workers(find_device(name))) for name in devices}
         work = {name: partial(exact_ratios, side, side, rows, columns) for name, side in sides.items()}
         add("ratios of pairs of rows with gaps, 20 factors", f"{count:,} pairs", **work)
     for size in (100, 200, 500, 1_000, 2_000):
         ratio = 9.0 * np.eye(size) + rng.normal(size=(size, size))
-        coupled = partial(pairs.couple, ratio, max_iter=50, tolerance=0.0)
+        coupled = partial(likelihood.couple, ratio, max_iter=50, tolerance=0.0)
         add("50 steps of a coupling", f"{size:,} × {size:,}", cpu=coupled, cuda=coupled)
     places = np.repeat(np.arange(1_000_000), 2), np.stack([np.arange(10**6), rng.permutation(10**6)], axis=1).ravel()
     listed = sparse.csr_array((rng.normal(size=2_000_000), places), shape=(10**6, 10**6))
-    add("probabilities of candidates", "2 for each of 1,000,000 rows", only="cpu", cpu=partial(pairs.marginals, listed))
+    add(
+        "probabilities of candidates",
+        "2 for each of 1,000,000 rows",
+        only="cpu",
+        cpu=partial(likelihood.marginals, listed),
+    )
     return found
 
 

@@ -35,8 +35,8 @@ from scipy.optimize import linear_sum_assignment, quadratic_assignment
 import keyless
 from common import report_sections
 from keyless.arrays import batches
-from keyless.landmarks.metric import Metric
-from keyless.landmarks.shards import BATCH
+from keyless.model.shards import BATCH
+from keyless.pairs.metric import Metric
 from keyless.pairs.neighbours import nearest
 from keyless.transport import sinkhorn
 
@@ -198,7 +198,7 @@ def _compared(links: keyless.Links, truth: list[np.ndarray]) -> dict[str, Any]:
         right += int(((found == answer) & (found >= 0)).sum())
         matched, partners = matched + int((found >= 0).sum()), partners + int((answer >= 0).sum())
         rows += len(found)
-    work = links.choices["landmarks"]
+    work = links.choices["work"]
     return {
         "verdict": links.evidence.verdict,
         "right": whole / rows,

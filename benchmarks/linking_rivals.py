@@ -10,7 +10,7 @@ import ot
 from scipy.optimize import linear_sum_assignment, quadratic_assignment
 
 import keyless
-from keyless.likelihood.pairs import expected_log_ratio
+from keyless.pairs.likelihood import expected_log_ratio
 from keyless.paper import M3O, Baseline, DecayingEntropy, UnlabeledSensing
 from keyless.paper.experiments.synthetic import match_informed, true_information
 from keyless.paper.problem import to_problem

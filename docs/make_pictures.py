@@ -31,19 +31,19 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import keyless
 from keyless import plots
-from keyless.alignment.latents import anneal, procrustes
 from keyless.assignment import assign
 from keyless.datasets import ShuffledTables, make_shuffled_tables
 from keyless.engine import Side, find_pair
 from keyless.engine.crossing import crossings
-from keyless.likelihood.pairs import couple, expected_log_ratio
 from keyless.maps import CanonicalModel, Coupled, cross_fit
+from keyless.maps.rotations import anneal, procrustes
 from keyless.maps.signatures import first_couplings, signature_cost, signatures
 from keyless.metrics import hamming
 from keyless.model.factor_model import FactorModel, fit_table, information, posterior
 from keyless.model.factors import Factors, principal_factors
 from keyless.model.scales import scale_table
 from keyless.pairs import Limits
+from keyless.pairs.likelihood import couple, expected_log_ratio
 from keyless.plots import COLOURS, GRID, INK, MUTED
 
 __all__ = ["FOLDER", "PICTURES", "draw"]

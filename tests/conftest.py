@@ -18,11 +18,11 @@ from threadpoolctl import threadpool_limits
 
 from keyless.errors import CONVERGED
 from keyless.evidence import Evidence, Verdict
-from keyless.likelihood.pairs import pair_log_ratio
 from keyless.links import Links, TableLink
 from keyless.model.factor_model import FactorModel
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import scale_table
+from keyless.pairs.likelihood import pair_log_ratio
 from keyless.tables import Reading, read_tables
 
 # The tests themselves run in parallel, so each gets one thread: libraries loaded from here on and child processes read
@@ -109,8 +109,8 @@ def linked_by_hand() -> Callable[..., Links]:
                 alone=np.maximum(0.0, 1 - np.asarray(soft.sum(axis=1)).ravel()),
             )  # fmt: skip
         starts = tuple(
-            {"route": "joint", "pair": (0, 1), "start": f"{kind}, rank {k}", "score": 12.1 - k * gap}
-            for kind, gap in (("signatures", 0.02), ("landmarks", 0.9))
+            {"route": "pairs", "pair": (0, 1), "start": f"{kind}, rank {k}", "score": 12.1 - k * gap}
+            for kind, gap in (("signatures", 0.02), ("components", 0.9))
             for k in range(6)
         )
         history = tuple(
@@ -118,7 +118,7 @@ def linked_by_hand() -> Callable[..., Links]:
             for stage, value, late in (("starts", 9.0, 0.1), ("polishing", 11.3, 2.6))
             for k in range(5)
         )
-        return Links(read, found, model, CONVERGED, {"route": "joint", "rank": rank}, starts, 3, history)
+        return Links(read, found, model, CONVERGED, {"route": "pairs", "rank": rank}, starts, 3, history)
 
     return make
 

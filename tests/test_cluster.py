@@ -16,13 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import keyless
+from keyless.assignment import in_parts
 from keyless.cli import main
 from keyless.cluster import OnDisk, current_workers, dask_workers
 from keyless.cluster import workers as workers_room
 from keyless.cluster.workers import LOCAL, connected
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
-from keyless.landmarks import assigning, near, shards
+from keyless.model import shards
+from keyless.pairs import nearest_rows
 from keyless.progress import Deadline, cut_short
 from keyless.tables import memory, read_table
 
@@ -55,8 +57,8 @@ def small(monkeypatch):
     """Every table is on disk, in four shards and eight cells, and its candidates are matched in five parts."""
     monkeypatch.setattr(memory, "LARGE_CELLS", 1)
     monkeypatch.setattr(shards, "SHARD", 1_500)
-    monkeypatch.setattr(near, "CELL", 1_000)
-    monkeypatch.setattr(assigning, "PAIRS", 1_000)
+    monkeypatch.setattr(nearest_rows, "CELL", 1_000)
+    monkeypatch.setattr(in_parts, "PAIRS", 1_000)
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def test_a_cluster_gives_the_answer_of_one_process_though_workers_are_killed(fol
     killed = []
 
     def kill(stage, *_):
-        if stage in ("landmarks", "chance") and len(killed) < kills:
+        if stage in ("map", "chance") and len(killed) < kills:
             pids = [info["pid"] for info in client.run(lambda: {"pid": os.getpid()}).values()]
             killed.append(pids[0])
             os.kill(pids[0], signal.SIGKILL)
@@ -98,8 +100,8 @@ def test_a_cluster_gives_the_answer_of_one_process_though_workers_are_killed(fol
         assert current_workers() is not LOCAL
         found = keyless.link(where / "a", where / "b", random_state=0, callback=kill)
     assert len(killed) == kills
-    assert found.choices["landmarks"]["scheduler"] == cluster.scheduler_address
-    assert "status" in found.choices["landmarks"]["dashboard"]
+    assert found.choices["work"]["scheduler"] == cluster.scheduler_address
+    assert "status" in found.choices["work"]["dashboard"]
     np.testing.assert_array_equal(found.permutations["b"], alone.permutations["b"])
     np.testing.assert_array_equal(found.permutations["b"], truth)
     np.testing.assert_allclose(found.found["b"].probability, alone.found["b"].probability, atol=1e-9)
@@ -125,7 +127,7 @@ def test_a_cluster_links_three_tables_as_one_process_does(tmp_path, cluster, gap
     alone = keyless.link(*folders, random_state=0)
     with distributed.Client(cluster):
         found = keyless.link(*folders, random_state=0)
-    assert "scheduler" in found.choices["landmarks"]
+    assert "scheduler" in found.choices["work"]
     for name, expected in right.items():
         assert alone.evidence_for(name).verdict == "linked"
         assert (alone.permutations[name] == expected).mean() > 0.995
@@ -228,7 +230,7 @@ def test_a_lost_scheduler_is_said_and_the_run_is_resumed_without(folders, proces
     command = ["link", str(where / "a"), str(where / "b"), "--out", str(out)]
 
     def kill():
-        while not list(kept.glob("landmarks-chance1-*.stage")):
+        while not list(kept.glob("columns-chance1-*.stage")):
             time.sleep(0.05)
         scheduler.kill()
 
@@ -240,8 +242,8 @@ def test_a_lost_scheduler_is_said_and_the_run_is_resumed_without(folders, proces
     assert f"working on the cluster of {address}; its dashboard is http" in said
     assert "must stay reachable; the connection to the scheduler was lost" in said
     stages = {path.name.rpartition("-")[0] for path in kept.iterdir()}
-    assert {"landmarks-models", "landmarks-map1", "landmarks-chance1"} <= stages
-    assert "landmarks" not in stages
+    assert {"columns-models", "columns-map1", "columns-chance1"} <= stages
+    assert "columns" not in stages
     with pytest.raises(SystemExit) as ended:
         main([*command, "--resume"])
     assert ended.value.code == 0

@@ -11,8 +11,8 @@ from keyless.engine import Side
 from keyless.engine.columns import ColumnModel, has_gaps, is_narrow, stands_out
 from keyless.engine.forms import Form
 from keyless.engine.joined import Joined, side_by_side
-from keyless.likelihood.pairs import exact_log_ratio
 from keyless.model.factor_model import information
+from keyless.pairs.likelihood import exact_log_ratio
 from keyless.pairs.limits import Limits
 from keyless.searches import _named, _places
 

@@ -5,13 +5,15 @@ import pandas as pd
 import pytest
 
 import keyless
+from keyless.engine.by_columns import _better
 from keyless.errors import InputError
-from keyless.landmarks import components, shards
-from keyless.landmarks.clouds import Cloud
-from keyless.landmarks.components import find_components, independent_directions, match_by_pairs, match_components
-from keyless.landmarks.linking import _better
-from keyless.landmarks.mapping import LandmarkMap, confirmed
-from keyless.landmarks.shards import Sharded
+from keyless.maps import components
+from keyless.maps.by_pairs import from_pairs
+from keyless.maps.components import find_components, from_components, independent_directions
+from keyless.maps.proposed import ProposedMap, confirmed_share
+from keyless.model import shards
+from keyless.model.positions import Positions
+from keyless.model.shards import Sharded
 
 DRAWS = {
     "laplace": lambda rng, size: rng.laplace(size=size) / np.sqrt(2),
@@ -20,20 +22,20 @@ DRAWS = {
 }
 
 
-def means(cloud):
-    return cloud.rows.take(np.arange(len(cloud)))
+def means(positions):
+    return positions.rows.take(np.arange(len(positions)))
 
 
-def turned_cloud(latents, rng, noise=0.1):
+def turned_positions(latents, rng, noise=0.1):
     """Posterior means of latents seen with noise, turned at random, their precision, and the turn."""
     rank = latents.shape[1]
     turn = np.linalg.qr(rng.normal(size=(rank, rank)))[0]
     means = (latents + noise * rng.normal(size=latents.shape)) / (1 + noise**2)
-    return Cloud.of((means @ turn.T).astype(np.float32), np.eye(rank) / noise**2), turn
+    return Positions.of((means @ turn.T).astype(np.float32), np.eye(rank) / noise**2), turn
 
 
 def planted(rng, *, sizes=(8_000, 8_000), shared=None, common=8, own=4, kind="laplace"):
-    """Two clouds with common latents and own ones, and the rows of both that are the same entity."""
+    """Two tables with common latents and own ones, and the rows of both that are the same entity."""
     shared = min(sizes) if shared is None else shared
     latents = DRAWS[kind](rng, (sum(sizes) - shared, common))
     entities = [np.arange(sizes[0]), np.r_[:shared, sizes[0] : len(latents)]]
@@ -41,7 +43,7 @@ def planted(rng, *, sizes=(8_000, 8_000), shared=None, common=8, own=4, kind="la
     for own_order in entities:
         rows = rng.permutation(own_order)
         both = np.concatenate([latents[rows], DRAWS[kind](rng, (len(rows), own))], axis=1)
-        found.append((*turned_cloud(both, rng), rows))
+        found.append((*turned_positions(both, rng), rows))
     return found
 
 
@@ -51,24 +53,24 @@ def planted(rng, *, sizes=(8_000, 8_000), shared=None, common=8, own=4, kind="la
 def test_what_is_known_of_some_directions_by_themselves(rng):
     """Against the posterior of a Gaussian with the other directions integrated out."""
     root = rng.normal(size=(5, 5))
-    cloud = Cloud.of(rng.normal(size=(3, 5)).astype(np.float32), root @ root.T)
+    positions = Positions.of(rng.normal(size=(3, 5)).astype(np.float32), root @ root.T)
     directions = np.linalg.qr(rng.normal(size=(5, 2)))[0]
-    found = cloud.marginal(directions)
+    found = positions.marginal(directions)
     covariance = np.linalg.inv(np.eye(5) + root @ root.T)
     np.testing.assert_allclose(
         np.linalg.inv(np.eye(2) + found.precision), directions.T @ covariance @ directions, atol=1e-10
     )
-    np.testing.assert_allclose(means(found), means(cloud) @ directions, atol=1e-5)
+    np.testing.assert_allclose(means(found), means(positions) @ directions, atol=1e-5)
 
 
 def test_nothing_is_known_of_latents_that_are_appended(rng):
-    cloud, _ = turned_cloud(rng.laplace(size=(50, 3)), rng)
-    found = cloud.padded(5)
+    positions, _ = turned_positions(rng.laplace(size=(50, 3)), rng)
+    found = positions.padded(5)
     assert found.rank == 5
-    np.testing.assert_array_equal(means(found)[:, :3], means(cloud))
+    np.testing.assert_array_equal(means(found)[:, :3], means(positions))
     assert not means(found)[:, 3:].any()
     assert not found.precision[3:].any()
-    assert cloud.padded(2) is cloud
+    assert positions.padded(2) is positions
 
 
 # --- Components ----------------------------------------------------------------------------------------------------
@@ -77,8 +79,8 @@ def test_nothing_is_known_of_latents_that_are_appended(rng):
 @pytest.mark.parametrize("kind", list(DRAWS))
 def test_planted_components_are_found(rng, kind):
     latents = DRAWS[kind](rng, (10_000, 6))
-    cloud, turn = turned_cloud(latents, rng)
-    found = find_components(cloud.padded(8), rng=rng)
+    positions, turn = turned_positions(latents, rng)
+    found = find_components(positions.padded(8), rng=rng)
     assert found.count == 6
     np.testing.assert_allclose(found.directions.T @ found.directions, np.eye(6), atol=1e-9)
     cosines = np.abs(found.directions[:6].T @ turn)
@@ -88,14 +90,14 @@ def test_planted_components_are_found(rng, kind):
     np.testing.assert_allclose(found.variance, 0.01, rtol=0.1)
 
 
-def test_rows_far_out_are_those_of_the_whole_cloud(rng, monkeypatch):
+def test_rows_far_out_are_those_of_the_whole_table(rng, monkeypatch):
     """Part by part and merged, against a look at all of them."""
-    cloud, _ = turned_cloud(rng.laplace(size=(4_000, 3)), rng)
+    positions, _ = turned_positions(rng.laplace(size=(4_000, 3)), rng)
     turn = rng.normal(size=(3, 3))
     monkeypatch.setattr(shards, "BATCH", 700)
     monkeypatch.setattr(shards, "SHARD", 1_500)
-    rows, values = components._far_out(Sharded.of(means(cloud).astype(np.float32)).turned(turn), 20, 50)
-    whole = means(cloud) @ turn
+    rows, values = components._far_out(Sharded.of(means(positions).astype(np.float32)).turned(turn), 20, 50)
+    whole = means(positions) @ turn
     np.testing.assert_allclose(values, whole[rows], atol=1e-9)
     expected = set()
     for k in range(3):
@@ -121,9 +123,9 @@ def test_rows_far_out_are_those_of_the_whole_cloud(rng, monkeypatch):
 )
 def test_common_components_are_matched(rng, case):
     (left, left_turn, left_rows), (right, right_turn, right_rows) = planted(rng, **case)
-    found = match_components(left, right, rng=rng)
-    assert found.found
-    assert found.agreeing >= 1
+    found = from_components(left, right, rng=rng)
+    assert found.convincing
+    assert found.agreement >= 1
     rank = len(found.rotation)
     np.testing.assert_allclose(found.rotation @ found.rotation.T, np.eye(rank), atol=1e-9)
     # What the two have in common is turned onto each other, what they do not onto nothing.
@@ -143,22 +145,22 @@ def test_common_components_are_matched(rng, case):
 
 @pytest.mark.parametrize("kind", list(DRAWS))
 @pytest.mark.parametrize("common", [2, *(pytest.param(common, marks=pytest.mark.slow) for common in (3, 8))])
-def test_unrelated_clouds_have_no_components_in_common(rng, kind, common):
-    clouds = [planted(rng, common=common, own=0, kind=kind)[0][0] for _ in range(2)]
-    found = match_components(*clouds, rng=rng)
-    assert found is None or not found.found
+def test_unrelated_tables_have_no_components_in_common(rng, kind, common):
+    tables = [planted(rng, common=common, own=0, kind=kind)[0][0] for _ in range(2)]
+    found = from_components(*tables, rng=rng)
+    assert found is None or not found.convincing
 
 
 def test_when_time_is_up_nothing_is_tried(rng):
     (left, _, _), (right, _, _) = planted(rng)
-    assert match_components(left, right, rng=rng, expired=lambda: True) is None
+    assert from_components(left, right, rng=rng, expired=lambda: True) is None
 
 
 def test_a_convincing_map_is_better_than_one_that_more_rows_confirm_but_not_enough():
     """Maps found in different ways need different shares."""
     pairs = np.empty((0, 2), dtype=np.int64)
-    unsure = LandmarkMap(np.eye(3), pairs, 0.2, 1, (("a", "b", 0.2),))
-    sure = LandmarkMap(np.eye(3), pairs, 0.1, 3, (("c", "d", 0.1),), needed=0.06)
+    unsure = ProposedMap(np.eye(3), pairs, 0.2, 1, (("a", "b", 0.2),))
+    sure = ProposedMap(np.eye(3), pairs, 0.1, 3, (("c", "d", 0.1),), needed=0.06)
     for found in (_better(unsure, sure), _better(sure, unsure)):
         assert found.needed == 0.06
         assert len(found.tried) == 2
@@ -167,8 +169,8 @@ def test_a_convincing_map_is_better_than_one_that_more_rows_confirm_but_not_enou
 
 
 def test_a_single_component_cannot_be_matched(rng):
-    cloud, _ = turned_cloud(rng.laplace(size=(3_000, 1)), rng)
-    assert match_components(cloud, cloud, rng=rng) is None
+    positions, _ = turned_positions(rng.laplace(size=(3_000, 1)), rng)
+    assert from_components(positions, positions, rng=rng) is None
 
 
 @pytest.mark.parametrize("right_share", [1.0, 0.4])
@@ -177,8 +179,8 @@ def test_pairs_of_which_not_all_are_right_give_the_map(rng, right_share):
     place = np.argsort(right_rows)[left_rows]
     place = np.where(rng.random(len(place)) < right_share, place, rng.permutation(len(place)))
     pairs = np.stack([np.arange(3_000), place[:3_000]], axis=1)
-    found = match_by_pairs(left, right, pairs, name="told", rng=rng)
-    assert found.found
+    found = from_pairs(left, right, pairs, name="told", rng=rng)
+    assert found.convincing
     assert found.tried[0][:2] == ("pairs", "told")
     rank = 8 + 2 * 6
     turned = (found.rotation.T @ np.pad(right_turn, ((0, rank - right.rank), (0, 0))))[: left.rank]
@@ -188,16 +190,16 @@ def test_pairs_of_which_not_all_are_right_give_the_map(rng, right_share):
 def test_pairs_at_random_give_no_map(rng):
     (left, _, _), (right, _, _) = planted(rng)
     pairs = np.stack([np.arange(2_000), rng.permutation(len(right))[:2_000]], axis=1)
-    found = match_by_pairs(left, right, pairs, name="told", rng=rng)
-    assert found is None or not found.found
+    found = from_pairs(left, right, pairs, name="told", rng=rng)
+    assert found is None or not found.convincing
 
 
 def test_what_is_dealt_anew_keeps_its_shape_and_loses_its_rows(rng):
-    cloud, _ = turned_cloud(rng.exponential(size=(5_000, 4)) - 1, rng)
-    directions = independent_directions(cloud, rng)
-    dealt = cloud.scattered(directions, rng)
-    turn = cloud.whitening @ directions
-    before, after = means(cloud) @ turn, means(dealt) @ turn
+    positions, _ = turned_positions(rng.exponential(size=(5_000, 4)) - 1, rng)
+    directions = independent_directions(positions, rng)
+    dealt = positions.scattered(directions, rng)
+    turn = positions.whitening @ directions
+    before, after = means(positions) @ turn, means(dealt) @ turn
     np.testing.assert_allclose(np.sort(after, axis=0), np.sort(before, axis=0), atol=1e-3)
     for k in range(4):
         assert abs(np.corrcoef(before[:, k], after[:, k])[0, 1]) < 4 / np.sqrt(5_000)
@@ -229,8 +231,8 @@ def test_tables_with_factors_of_their_own_unequal_or_mostly_strangers(rng, sizes
     given, truth = tables(rng, sizes=sizes, shared=shared, common=common, own=own)
     links = keyless.link(given, random_state=0)
     assert links.evidence.verdict == "linked"
-    assert links.choices["route"] == "landmarks"
-    assert links.choices["landmarks"]["fallback"] == []
+    assert links.choices["route"] == "columns"
+    assert links.choices["work"]["fallback"] == []
     assert any(start["start"].endswith("components") for start in links.starts)
     found = links.permutations["table1"]
     right = np.count_nonzero((found == truth) & (found >= 0))
@@ -245,14 +247,14 @@ def test_outermost_rows_are_confirmed_by_what_both_sides_know(rng):
     padding = ((0, 0), (0, 12))
     # The same latents on both sides: common, those of the left, those of the right.
     sides = []
-    for cloud, turn, order in (
+    for positions, turn, order in (
         (left, left_turn, np.arange(30)),
         (right, right_turn, np.r_[:6, 18:30, 6:18]),
     ):
-        straight = Cloud.of((means(cloud) @ turn).astype(np.float32), turn.T @ cloud.precision @ turn)
-        wide = Cloud.of(np.pad(means(straight), padding), np.pad(straight.precision, (0, 12)))
+        straight = Positions.of((means(positions) @ turn).astype(np.float32), turn.T @ positions.precision @ turn)
+        wide = Positions.of(np.pad(means(straight), padding), np.pad(straight.precision, (0, 12)))
         sides.append(wide.turned(identity[:, order]))
-    assert confirmed(*sides) > 0.5
+    assert confirmed_share(*sides) > 0.5
 
 
 def gaussian_tables(rng, *, size=6_000, common=6, own=6):

@@ -16,16 +16,15 @@ from keyless import searches
 from keyless.arrays import find_device, smallest
 from keyless.cluster import computing_on, device_for
 from keyless.datasets import make_shuffled_tables
+from keyless.engine import by_columns
+from keyless.engine.by_columns import ColumnSearch
 from keyless.errors import InputError
-from keyless.landmarks import LargeSearch
-from keyless.landmarks import linking as landmarks
-from keyless.landmarks.scores import LargeTable
-from keyless.likelihood import pairs
-from keyless.likelihood.pairs import couple, exact_log_ratio
 from keyless.model import factor_model
+from keyless.model.scored_tables import ScoredTable
 from keyless.options import Options
-from keyless.pairs import cell_index, neighbours
+from keyless.pairs import cell_index, likelihood, neighbours
 from keyless.pairs.cell_index import CellIndex, nearest_of_all
+from keyless.pairs.likelihood import couple, exact_log_ratio
 from keyless.pairs.neighbours import nearest
 from keyless.parallel import in_turn
 from many_rows import shuffled
@@ -129,16 +128,16 @@ def test_a_device_that_is_not_there_is_refused_in_one_line(monkeypatch):
 
 
 def test_a_device_and_a_cluster_exclude_each_other(monkeypatch):
-    monkeypatch.setattr(landmarks, "current_workers", object)
+    monkeypatch.setattr(by_columns, "current_workers", object)
     with pytest.raises(InputError, match="device: must be 'cpu' where a cluster works"):
-        LargeSearch([], device=CPU)
+        ColumnSearch([], device=CPU)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_scores_on_a_device_are_those_of_the_processor(rng, dtype):
     """A row outside the sample is far beyond what the others say, and is held at the largest score."""
     values = (5 + rng.normal(size=(400, 3))).astype(dtype)
-    table = LargeTable.scaled(
+    table = ScoredTable.scaled(
         values, np.broadcast_to(np.True_, values.shape), kinds=["identity"] * 3, rng=np.random.default_rng(0)
     )
     values[7] = 1e6
@@ -192,7 +191,7 @@ def test_a_coupling_on_a_device_is_that_of_the_processor(rng, monkeypatch, shape
     ratio = size * rng.normal(size=shape)
     potentials, theirs = np.zeros(shape[1]), np.zeros(shape[1])
     expected = couple(ratio, max_iter=60, potentials=potentials)
-    monkeypatch.setattr(pairs, "_WORTH_A_CARD", shape[0] * shape[1])
+    monkeypatch.setattr(likelihood, "_WORTH_A_CARD", shape[0] * shape[1])
     with computing_on(CPU):
         found = couple(ratio, max_iter=60, potentials=theirs)
     assert isinstance(found, np.ndarray)
@@ -231,10 +230,10 @@ def test_a_device_gives_the_answer_of_the_processor(rng, monkeypatch, case, tole
     plain = keyless.link(tables, random_state=0)
     monkeypatch.setattr(searches, "find_device", lambda _name: CPU)
     monkeypatch.setattr(factor_model, "_WORTH_A_CARD", 1)
-    monkeypatch.setattr(pairs, "_WORTH_A_CARD", 1)
+    monkeypatch.setattr(likelihood, "_WORTH_A_CARD", 1)
     found = keyless.link(tables, random_state=0)
-    assert "device" not in plain.choices["landmarks"]
-    assert found.choices["landmarks"]["device"] == "cpu"
+    assert "device" not in plain.choices["work"]
+    assert found.choices["work"]["device"] == "cpu"
     assert found.evidence.verdict == plain.evidence.verdict == "linked"
     same = found.permutations["table1"] == plain.permutations["table1"]
     assert same.mean() >= 0.999
@@ -250,11 +249,11 @@ def test_small_tables_with_gaps_use_the_device(monkeypatch):
     plain = keyless.link(tables, random_state=0, effort="quick")
     sent = []
     monkeypatch.setattr(searches, "find_device", lambda _name: CPU)
-    for room in (factor_model, pairs):
+    for room in (factor_model, likelihood):
         monkeypatch.setattr(room, "_WORTH_A_CARD", 1)
         monkeypatch.setattr(room, "on_device", lambda given, _, room=room: sent.append(room) or torch.tensor(given))
     found = keyless.link(tables, random_state=0, effort="quick")
-    assert {factor_model, pairs} == set(sent)
+    assert {factor_model, likelihood} == set(sent)
     np.testing.assert_array_equal(found.permutations["table1"], plain.permutations["table1"])
     assert (found.permutations["table1"] == truth["table1"]).mean() > 0.9
     np.testing.assert_allclose(found.found["table1"].probability, plain.found["table1"].probability, atol=1e-5)

@@ -17,11 +17,12 @@ from keyless.cluster import OnDisk
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import CONVERGED, InputError
 from keyless.evidence import Evidence
-from keyless.landmarks import near, shards
 from keyless.links import Links, TableLink
+from keyless.model import shards
 from keyless.model.factor_model import FactorModel
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import scale_table
+from keyless.pairs import nearest_rows
 from keyless.tables import Reading, batches, memory, read_table, read_tables, with_missingness
 from keyless.tables.large_file import parquet_files
 
@@ -71,7 +72,7 @@ def made_up(left, right, permutation):
     chance = rng.random(len(permutation))
     evidence = Evidence("linked", 5.5, (1.0,), 3.0, 1.0, 3)
     link = TableLink(permutation, chance, np.ones(len(permutation)), coupling, evidence)
-    return Links(tables, {"b": link}, JointModel(factors, scales), CONVERGED, {"route": "landmarks"})
+    return Links(tables, {"b": link}, JointModel(factors, scales), CONVERGED, {"route": "columns"})
 
 
 def test_files_are_in_the_order_of_their_numbers(tmp_path):
@@ -276,7 +277,7 @@ def test_folders_are_linked_as_frames_are(write, monkeypatch):
     whole = keyless.link({"a": frames[0], "b": frames[1]}, random_state=0)
     monkeypatch.setattr(memory, "LARGE_CELLS", 1)
     monkeypatch.setattr(shards, "SHARD", 1_500)
-    monkeypatch.setattr(near, "CELL", 1_000)
+    monkeypatch.setattr(nearest_rows, "CELL", 1_000)
     links = keyless.link(write(frames[0], "a"), write(frames[1], "b"), random_state=0)
     assert OnDisk.behind(links.tables[0].block.values) is not None
     np.testing.assert_array_equal(links.permutations["b"], whole.permutations["b"])

@@ -17,12 +17,12 @@ from keyless.block import Block
 from keyless.engine import search
 from keyless.errors import CONVERGED, InputError
 from keyless.evidence import Evidence
-from keyless.likelihood import placing
 from keyless.links import Links, TableLink
 from keyless.model import joint_model
 from keyless.model.factor_model import FactorModel, information, posterior
 from keyless.model.joint_model import JointModel
 from keyless.model.scales import scale_table
+from keyless.pairs import placing
 from keyless.parallel import workers
 from keyless.report.matches import match_table, second_best
 from keyless.runs.outputs import match_records
@@ -102,7 +102,7 @@ def linked(tables, permutations, *, model=None, shared=True, coupling=None):
         shape = len(permutation), table.block.shape[0]
         soft = np.full(shape, 1 / shape[1]) if coupling is None else coupling
         found[table.name] = TableLink(np.asarray(permutation), rng.random(shape[0]), np.ones(shape[0]), soft, EVIDENCE)
-    return Links(read, found, model, CONVERGED, {"route": "joint"})
+    return Links(read, found, model, CONVERGED, {"route": "pairs"})
 
 
 def test_a_large_frame_is_held_beside_its_numbers_only(monkeypatch, rng):

@@ -39,8 +39,8 @@ def by_hand(tables, permutations, *, shared=True, scales="identity", seed=0, ver
             np.linspace(0.5, np.inf, len(permutation)) if len(permutation) == 1 else np.arange(len(permutation)) / 7
         )
         found[table.name] = TableLink(np.asarray(permutation), rng.random(len(permutation)), margin, coupling, evidence)
-    starts = ({"route": "joint", "pair": ((0,), (1, 2)), "start": "signatures", "score": 2.5},)
-    return Links(read, found, JointModel(factors, scaled, shared=shared), CONVERGED, {"route": "joint"}, starts, 7)
+    starts = ({"route": "pairs", "pair": ((0,), (1, 2)), "start": "signatures", "score": 2.5},)
+    return Links(read, found, JointModel(factors, scaled, shared=shared), CONVERGED, {"route": "pairs"}, starts, 7)
 
 
 def clinic_and_lab(kind=pd.DataFrame):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from keyless.likelihood.pairs import (
+from keyless.model.factor_model import FactorModel, Information, information
+from keyless.pairs.likelihood import (
     FORBIDDEN,
     approximate_log_ratio,
     best_candidates,
@@ -16,7 +17,6 @@ from keyless.likelihood.pairs import (
     log_z,
     pair_log_ratio,
 )
-from keyless.model.factor_model import FactorModel, Information, information
 from keyless.pairs.posterior import prior_log_odds
 
 

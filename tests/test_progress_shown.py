@@ -95,7 +95,7 @@ def test_the_table_says_what_is_left():
 
 
 def test_a_line_of_the_table_fits_a_terminal_of_80_characters():
-    names = ("reading", "landmarks", "candidates", "calibration", "chance", "search")
+    names = ("reading", "map", "candidates", "calibration", "chance", "search")
     stages = reported(*((2.0 * k, name, 5, 120, 12.345) for k, name in enumerate(names, start=1)))
     console = Console(file=io.StringIO(), width=80, color_system=None)
     with console.capture() as taken:

@@ -10,16 +10,16 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 import keyless
-from keyless.assignment import best_matching
+from keyless.assignment import best_matching, in_parts
+from keyless.assignment.in_parts import match_in_parts
 from keyless.cluster import LOCAL, OnDisk
-from keyless.landmarks import assigning, near, shards
-from keyless.landmarks.assigning import match_in_parts
-from keyless.landmarks.cells import Cells
-from keyless.landmarks.clouds import Cloud
-from keyless.landmarks.metric import Metric
-from keyless.landmarks.near import find_near
-from keyless.landmarks.scores import LargeTable
-from keyless.pairs import neighbours
+from keyless.model import shards
+from keyless.model.positions import Positions
+from keyless.model.scored_tables import ScoredTable
+from keyless.pairs import nearest_rows, neighbours
+from keyless.pairs.cells import Cells
+from keyless.pairs.metric import Metric
+from keyless.pairs.nearest_rows import find_nearest_rows
 from keyless.pairs.neighbours import nearest
 from keyless.progress import Deadline, cut_short
 from many_rows import shuffled
@@ -29,22 +29,22 @@ from many_rows import shuffled
 def small(monkeypatch):
     """Shards and cells of a few hundred rows."""
     monkeypatch.setattr(shards, "SHARD", 300)
-    monkeypatch.setattr(near, "CELL", 250)
+    monkeypatch.setattr(nearest_rows, "CELL", 250)
 
 
-def clouds(rng, *, rows=1_500, others=1_300, rank=4, noise=0.1):
+def placed(rng, *, rows=1_500, others=1_300, rank=4, noise=0.1):
     """Posterior means of the same entities twice, in order, with strangers at the end of the longer."""
     latents = rng.laplace(size=(max(rows, others), rank))
     found = []
     for size in (rows, others):
         means = (latents[:size] + noise * rng.normal(size=(size, rank))) / (1 + noise**2)
-        found.append(Cloud.of(means.astype(np.float32), np.eye(rank) / noise**2))
+        found.append(Positions.of(means.astype(np.float32), np.eye(rank) / noise**2))
     return tuple(found)
 
 
 def all_ratios(pair):
     """The log-likelihood ratio of every pair."""
-    means = [cloud.rows.take(np.arange(len(cloud))) for cloud in pair]
+    means = [positions.rows.take(np.arange(len(positions))) for positions in pair]
     metric = Metric.between(pair[0].precision, pair[1].precision)
     queries, points = metric.queries(means[0]).astype(float), metric.points(means[1]).astype(float)
     square = np.square(queries[:, None] - points[None]).sum(axis=2)
@@ -94,9 +94,9 @@ def test_shards_are_equal_and_cover_all_rows(monkeypatch):
 
 def test_what_is_asked_of_all_rows_does_not_depend_on_shards(rng, monkeypatch):
     means = rng.laplace(size=(1_000, 3)).astype(np.float32)
-    whole = Cloud.of(means, np.eye(3))
+    whole = Positions.of(means, np.eye(3))
     monkeypatch.setattr(shards, "SHARD", 130)
-    parts = Cloud.of(means, np.eye(3))
+    parts = Positions.of(means, np.eye(3))
     assert len(parts.rows.shards) == 8
     np.testing.assert_allclose(parts.whitening, whole.whitening, rtol=1e-12)
     assert parts.outermost(40, skip=7).tolist() == whole.outermost(40, skip=7).tolist()
@@ -116,9 +116,9 @@ def test_what_is_asked_of_all_rows_does_not_depend_on_shards(rng, monkeypatch):
 @pytest.mark.usefixtures("small")
 def test_nobody_misses_the_likeliest_partner_at_a_border(rng, noise):
     """In rank 4, with cells of 250 points, most rows are near a border; noise decides how many are sure at once."""
-    pair = clouds(rng, noise=noise)
+    pair = placed(rng, noise=noise)
     ratios = all_ratios(pair)
-    found = find_near(pair)
+    found = find_nearest_rows(pair)
     assert np.sort(found.asked).tolist() == list(range(1_500))
     assert found.recall > 0.99
     best, second = np.sort(ratios, axis=1)[:, [-1, -2]].T
@@ -133,9 +133,9 @@ def test_nobody_misses_the_likeliest_partner_at_a_border(rng, noise):
 
 @pytest.mark.usefixtures("small")
 def test_some_rows_among_some_rows(rng):
-    pair = clouds(rng)
+    pair = placed(rng)
     rows, columns = np.sort(rng.permutation(1_500)[:200]), rng.permutation(1_300)[:700]
-    found = find_near(pair, (rows, columns))
+    found = find_nearest_rows(pair, (rows, columns))
     assert np.sort(found.asked).tolist() == rows.tolist()
     assert set(found.columns.tolist()) <= set(columns.tolist())
     best = all_ratios(pair)[np.ix_(rows, columns)].max(axis=1)
@@ -147,10 +147,10 @@ def test_some_rows_among_some_rows(rng):
 @pytest.mark.parametrize("noise", [0.1, 0.5])
 def test_many_cells_give_the_pairs_that_one_gives(rng, monkeypatch, exact, further, noise):
     """Rows that are sure look into one cell only; all others have the same candidates, and not more of them."""
-    pair = clouds(rng, noise=noise)
-    one = find_near(pair, exact=exact, further=further)
-    monkeypatch.setattr(near, "CELL", 100)
-    many = find_near(pair, exact=exact, further=further)
+    pair = placed(rng, noise=noise)
+    one = find_nearest_rows(pair, exact=exact, further=further)
+    monkeypatch.setattr(nearest_rows, "CELL", 100)
+    many = find_nearest_rows(pair, exact=exact, further=further)
     ratios = all_ratios(pair)
     sure = ratios.max(axis=1) > np.log(1_300) + 12
     pairs = [set(zip(found.rows.tolist(), found.columns.tolist(), strict=True)) for found in (one, many)]
@@ -172,9 +172,9 @@ def test_many_rows_that_look_among_few_do_so_some_at_a_time(rng, monkeypatch, ot
         return search(pieces, *rest)
 
     for name, sizes in asked.items():
-        monkeypatch.setattr(near, name, partial(spy, getattr(near, name), sizes))
-    pair = clouds(rng, rows=3_000, others=others, noise=0.4)
-    found = find_near(pair)
+        monkeypatch.setattr(nearest_rows, name, partial(spy, getattr(nearest_rows, name), sizes))
+    pair = placed(rng, rows=3_000, others=others, noise=0.4)
+    found = find_nearest_rows(pair)
     assert sum(asked["_search"]) == 3_000
     assert bool(asked["_search_again"]) is (others == 400)
     assert max(asked["_search"] + asked["_search_again"]) <= 2 * 250
@@ -183,8 +183,8 @@ def test_many_rows_that_look_among_few_do_so_some_at_a_time(rng, monkeypatch, ot
 
 
 def test_all_rows_in_another_order_are_the_same_pairs(rng):
-    pair = clouds(rng, rows=300, others=250)
-    found = find_near(pair, (rng.permutation(300), rng.permutation(250)))
+    pair = placed(rng, rows=300, others=250)
+    found = find_nearest_rows(pair, (rng.permutation(300), rng.permutation(250)))
     ratios = all_ratios(pair)
     np.testing.assert_allclose(found.values, ratios[found.rows, found.columns], atol=0.02)
     np.testing.assert_allclose(found.best, ratios.max(axis=1)[found.asked], atol=0.02)
@@ -199,10 +199,10 @@ def test_shards_and_cells_do_not_change_the_answer(rng, monkeypatch, case):
     tables, truth = shuffled(rng, case, rows=5_200)
     whole = keyless.link(tables, random_state=0)
     monkeypatch.setattr(shards, "SHARD", 1_500)
-    monkeypatch.setattr(near, "CELL", 700)
+    monkeypatch.setattr(nearest_rows, "CELL", 700)
     parts = keyless.link(tables, random_state=0)
     assert whole.evidence.verdict == parts.evidence.verdict == "linked"
-    assert parts.choices["landmarks"]["distances"] < whole.choices["landmarks"]["distances"] / 2
+    assert parts.choices["work"]["distances"] < whole.choices["work"]["distances"] / 2
     np.testing.assert_array_equal(parts.permutations["table1"], whole.permutations["table1"])
     assert (parts.permutations["table1"] == truth).mean() > 0.98
     np.testing.assert_allclose(parts.found["table1"].probability, whole.found["table1"].probability, atol=0.01)
@@ -253,7 +253,7 @@ def test_components_matched_by_themselves_gain_as_much_as_all_together(rng, monk
         gains[row : row + size, column : column + size] = block
         row, column = row + size, column + size
     gains = gains[rng.permutation(700)][:, rng.permutation(650)]
-    monkeypatch.setattr(assigning, "PAIRS", pairs)
+    monkeypatch.setattr(in_parts, "PAIRS", pairs)
     found = match_in_parts(sparse.csr_array(gains), workers=LOCAL)
     best = np.maximum(gains, 0.0)
     expected = best[linear_sum_assignment(best, maximize=True)].sum()
@@ -293,7 +293,7 @@ def test_a_file_that_the_caller_has_mapped_is_not_read_behind_the_array(tmp_path
     if mode == "c":
         given[7] = 5.0
     mask = np.broadcast_to(np.True_, (50, 3))
-    table = LargeTable.scaled(given, mask, kinds=["identity"] * 3, rng=np.random.default_rng(0))
+    table = ScoredTable.scaled(given, mask, kinds=["identity"] * 3, rng=np.random.default_rng(0))
     np.testing.assert_array_equal(table.values[:], given)
     assert OnDisk.behind(given) is None
 
@@ -315,7 +315,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_a_table_travels_without_its_numbers(tmp_path, rng):
     file = OnDisk(str(tmp_path / "x"), (400, 3), "float32").allocate()
     file.write(0, rng.normal(size=(400, 3)))
-    table = LargeTable.scaled(
+    table = ScoredTable.scaled(
         file.mapped, np.broadcast_to(np.True_, (400, 3)), kinds=["identity"] * 3, rng=np.random.default_rng(0)
     )
     sent = pickle.dumps(table)

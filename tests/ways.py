@@ -9,6 +9,6 @@ from keyless.linking import Linking
 
 
 def link_by(way, *tables, **options):
-    """Link by `"pairs"` or `"landmarks"`; `"auto"` is what `keyless.link` does by itself."""
+    """Link by `"pairs"` or `"columns"`; `"auto"` is what `keyless.link` does by itself."""
     with mock.patch.object(linker, "Linking", partial(Linking, way=way)):
         return keyless.link(*tables, **options)

@@ -16,12 +16,12 @@ import numpy as np
 from scipy import sparse
 
 from keyless.arrays import BoolArray, FloatArray, IntArray
+from keyless.engine.by_columns import ColumnLink
 from keyless.engine.pair import PairLink
 from keyless.engine.refine import Refinement
 from keyless.engine.repeats import RepeatedSide
 from keyless.engine.symmetry import mirrored_share
 from keyless.errors import InputError
-from keyless.landmarks import LargeLink
 from keyless.pairs.constraints import Constraints
 from keyless.pairs.limits import Limits
 
@@ -250,11 +250,11 @@ def judged_rows(evidence: Evidence, probability: FloatArray) -> Evidence:
     return _judged(replace(evidence, sharpness=sharpness), believed=True, sharp=sharpness > _MOST)
 
 
-def judge_large(link: LargeLink, *, sizes: Sequence[int], constraints: Constraints | None = None) -> list[Evidence]:
-    """Return the verdict on each table of what `keyless.landmarks.LargeSearch` found.
+def judge_large(link: ColumnLink, *, sizes: Sequence[int], constraints: Constraints | None = None) -> list[Evidence]:
+    """Return the verdict on each table of what `keyless.engine.by_columns.ColumnSearch` found.
 
     The score is that of rows the model was not fitted to; it is compared with what the same search reaches where the
-    link is destroyed, and a map counts only where landmarks that had no part in it confirm it.
+    link is destroyed, and a map counts only where rows that had no part in it confirm it.
 
     Args:
         link: what was found.
@@ -273,10 +273,10 @@ def judge_large(link: LargeLink, *, sizes: Sequence[int], constraints: Constrain
             chance,
             test.share * float(choices),
             test.sharpness,
-            found.agreeing,
+            found.agreement,
             0.0 if told else _mirrored(*test.latents, np.arange(len(test.latents[0]))),
         )
-        settled = found.found and test.share > 0.01
+        settled = found.convincing and test.share > 0.01
         evidences.append(_verdict(evidence, settled=settled))
     return evidences
 

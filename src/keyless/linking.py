@@ -29,16 +29,17 @@ __all__ = ["Linking"]
 
 
 _SHARP = 0.95
-"""Share of matches that are the first choice of models that have not seen them, from which landmarks are enough."""
+"""Share of matches that are the first choice of models that have not seen them, from which nothing else is tried."""
 
 _MOST_SEARCHED = 100_000
-"""Rows up to which two tables that landmarks link, but not sharply, are searched for canonical pairs."""
+"""Rows up to which two tables that are linked by a model of all columns, but not sharply, are searched for canonical
+pairs."""
 
 _STOPPED = Status("stopped", "Stopped when asked to, with the best found so far. Run it again to let it finish.")
 _LATE = Status("max_time", "Stopped at the time limit with the best found so far. Raise the time limit.")
 _NOTHING_YET = Status("max_time", "Stopped at the time limit before any match was found. Raise the time limit.")
 
-Way = Literal["auto", "pairs", "landmarks"]
+Way = Literal["auto", "pairs", "columns"]
 
 
 class Linking(Searches):
@@ -61,7 +62,7 @@ class Linking(Searches):
         earlier: Mapping[str, FloatArray] | None = None,
         deadline: Deadline | None = None,
     ) -> None:
-        large = way == "landmarks" or (way == "auto" and has_many_rows(rows_of(tables)))
+        large = way == "columns" or (way == "auto" and has_many_rows(rows_of(tables)))
         super().__init__(options, tables, large=large, earlier=earlier, deadline=deadline)
         self.way = way
         self.so_far: Route | None = None
@@ -111,10 +112,10 @@ class Linking(Searches):
         """Choose how the tables are searched.
 
         Groups inside which rows match give the map by themselves, where they are many. Clean factors that all tables
-        share are found most quickly by landmarks; of narrow tables with more than a few rows they go first. Otherwise
-        two tables are searched for canonical pairs, which does not ask that the tables share all factors, and several
-        tables are joined one by one. From 5,000 rows on landmarks go first as well, and canonical pairs are sought on
-        the rows farthest out.
+        share are found most quickly by one model of all columns; it is tried first where tables are narrow and have
+        more than a few rows. Otherwise two tables are searched for canonical pairs, which does not ask that the tables
+        share all factors, and several tables are joined one by one. From 5,000 rows on the model of all columns is
+        tried first as well, and canonical pairs are sought on the rows farthest out.
         """
         if self.shares and not self.large:
             return self.from_pairs()
@@ -133,14 +134,14 @@ class Linking(Searches):
         """Link tables of less than 5,000 rows."""
         if self.options.missingness:
             self.begin_with_values()
-        landmarks: Route | None = None
+        columns: Route | None = None
         if self.way == "auto" and self.narrow and max(rows_of(self.tables)) > FEW_ROWS:
-            self.so_far = landmarks = self.from_landmarks(thorough=False, deadline=self.deadline.half())
-            if _is_sharp(landmarks):
-                return landmarks
+            self.so_far = columns = self.from_columns(thorough=False, deadline=self.deadline.half())
+            if _is_sharp(columns):
+                return columns
         self.so_far = pairs = self.from_joined() if len(self.tables) > 2 else self.from_pairs()
-        if landmarks is not None and landmarks.linked and _expected_right(landmarks) > _expected_right(pairs):
-            return landmarks
+        if columns is not None and columns.linked and _expected_right(columns) > _expected_right(pairs):
+            return columns
         return pairs
 
     def begin_with_values(self) -> None:
@@ -152,26 +153,26 @@ class Linking(Searches):
                 self.earlier.setdefault((0, number), []).append(("values alone", np.asarray(found.coupling)))
 
     def large_route(self) -> Route:
-        """Link by landmarks, and by canonical pairs where those are not sharp; return what promises more matches."""
-        self.so_far = landmarks = self.from_landmarks()
-        if self.way == "landmarks" or self.is_enough(landmarks):
-            return landmarks
+        """Link by one model of all columns, and by canonical pairs where it is not sharp; return the more promising."""
+        self.so_far = columns = self.from_columns()
+        if self.way == "columns" or self.is_enough(columns):
+            return columns
         pairs = self.from_pairs(self.many_rows)
-        return pairs if _expected_right(pairs) > _expected_right(landmarks) else landmarks
+        return pairs if _expected_right(pairs) > _expected_right(columns) else columns
 
     @property
     def narrow(self) -> bool:
         """Whether the tables have few enough columns for a model of all of them to be quick."""
         return sum(t.block.shape[1] for t in self.tables) <= MOST_COLUMNS
 
-    def is_enough(self, landmarks: Route) -> bool:
-        """Tell whether what landmarks found need not be followed by a search for canonical pairs.
+    def is_enough(self, columns: Route) -> bool:
+        """Tell whether what a model of all columns found need not be followed by a search for canonical pairs.
 
-        Tables that landmarks refuse are not searched: that takes minutes, and would seldom find anything.
+        Tables without a map that convinces are not searched: that takes minutes, and would seldom find anything.
         """
         too_many = max(t.block.shape[0] for t in self.tables) > _MOST_SEARCHED or len(self.tables) > 2
         told = self.options.every_row is True
-        return not landmarks.linked or _is_sharp(landmarks) or too_many or told or self.deadline.passed
+        return not columns.linked or _is_sharp(columns) or too_many or told or self.deadline.passed
 
     def choices(self, route: Route) -> dict[str, Any]:
         """Return what was chosen from the data, and what was set."""
@@ -182,7 +183,7 @@ class Linking(Searches):
             "repeats": self.shares,
             "set": self.options.changed,
             "rank": route.model.rank,
-            **({"landmarks": route.work} if route.work else {}),
+            **({"work": route.work} if route.work else {}),
             "scales": {
                 name: dict(zip(table.columns, (scale.kind for scale in scales), strict=True))
                 for name, table, scales in zip(names, self.tables, route.scales, strict=True)

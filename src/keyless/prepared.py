@@ -15,8 +15,8 @@ from keyless.engine.joined import Joined, side_by_side
 from keyless.engine.side import MAX_RANK
 from keyless.errors import InputError
 from keyless.knowledge import read_constraints, shared_pairs, start_couplings
-from keyless.landmarks import LargeTable
 from keyless.model.scales import Scale, scale_table
+from keyless.model.scored_tables import ScoredTable
 from keyless.options import Options
 from keyless.pairs.limits import Limits
 from keyless.search_options import ScaleName
@@ -82,11 +82,11 @@ class Prepared:
         return [(scores, t.block.mask) for (scores, _), t in zip(self.scored, self.tables, strict=True)]
 
     @cached_property
-    def large_tables(self) -> list[LargeTable]:
+    def large_tables(self) -> list[ScoredTable]:
         """The tables, their scales chosen by a sample of rows and nothing copied."""
         rng = np.random.default_rng([self.seed, 3])
         return [
-            LargeTable.scaled(
+            ScoredTable.scaled(
                 t.block.values,
                 t.block.mask,
                 kinds=[kind] * t.block.shape[1] if isinstance(kind, str) else kind,

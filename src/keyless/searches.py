@@ -1,4 +1,4 @@
-"""The searches of one run: by landmarks, pair by pair, or of tables that are joined one by one."""
+"""The searches of one run: by one model of all columns, pair by pair, or of tables that are joined one by one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from keyless.engine import (
     rematched,
     shared_partners,
 )
+from keyless.engine.by_columns import ColumnSearch
 from keyless.engine.columns import stands_out
 from keyless.engine.joined import Joined, side_by_side
 from keyless.evidence import Evidence, judge_large, judge_pair, judged_rows, overall
 from keyless.findings import Found, Route, canonical_correlations
-from keyless.landmarks import LargeSearch
 from keyless.maps.signatures import SPACES
 from keyless.model.factor_model import FactorModel, fit, initial_model, model_from_directions
 from keyless.model.moments import Moments, fit_moments
@@ -47,7 +47,7 @@ _COMPARISONS = {"quick": 1, "normal": 3, "thorough": 5}
 """Comparisons with chance at the most, by effort; where the first is clear, no other is made."""
 
 _MANY_ROWS = 500
-"""From so many rows on scores of landmarks hardly vary by chance: one comparison with it is enough."""
+"""From so many rows on scores hardly vary by chance: one comparison with it is enough."""
 
 _ALL_PAIRS = 2_000
 """Rows up to which every form of a link is tried on all pairs of rows, in 20 s of processor time. Of more rows likely
@@ -184,10 +184,10 @@ class Searches(Prepared):
             self.searches[name] = self.stages.stage(name, lambda: find(*self.sides(left, right), **given))
         return self.searches[name]
 
-    def from_landmarks(self, *, thorough: bool = True, deadline: Deadline | None = None) -> Route:
-        """Link by landmarks, candidates and a sparse assignment; judge what was found."""
+    def from_columns(self, *, thorough: bool = True, deadline: Deadline | None = None) -> Route:
+        """Link by one model of all columns, candidates and a sparse assignment; judge what was found."""
         few_needed = self.options.effort != "thorough" and min(rows_of(self.given)) >= _MANY_ROWS
-        search = LargeSearch(
+        search = ColumnSearch(
             self.large_tables,
             thorough=thorough,
             rank=self.options.rank,
@@ -201,7 +201,7 @@ class Searches(Prepared):
             stages=self.stages,
             device=self.device,
         )
-        link = self.stages.stage("landmarks", search.link)
+        link = self.stages.stage("columns", search.link)
         evidences = judge_large(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])
         found = []
         for number, (matched, test, evidence) in enumerate(zip(link.matched, link.tests, evidences, strict=True), 1):
@@ -217,22 +217,22 @@ class Searches(Prepared):
                 )
             )
         starts = tuple(
-            {"route": "landmarks", "pair": (0, number), "start": f"{start}, {landmarks}", "score": share}
-            for number, landmark_map in enumerate(link.maps, start=1)
-            for landmarks, start, share in landmark_map.tried
+            {"route": "columns", "pair": (0, number), "start": f"{start}, {proposer}", "score": share}
+            for number, proposed in enumerate(link.maps, start=1)
+            for proposer, start, share in proposed.tried
         )
         work = search.workers.about | {
             "distances": link.evaluations,
             "recall": link.recall,
             "fallback": list(link.fallback),
-            "verified": {t.name: m.verified for t, m in zip(self.given[1:], link.maps, strict=True)},
+            "confirmed": {t.name: m.confirmed for t, m in zip(self.given[1:], link.maps, strict=True)},
             "assignment": {
                 table.name: {"gap": m.gap, "components": m.components, "largest": m.largest}
                 for table, m in zip(self.given[1:], link.matched, strict=True)
             },
         }
         scales = tuple(table.scales for table in self.large_tables)
-        return Route("landmarks", found, link.model, link.status, starts, scales, work)
+        return Route("columns", found, link.model, link.status, starts, scales, work)
 
     def from_pairs(self, search: Callable[[int], PairLink] | None = None) -> Route:
         """Search every table and the reference for pairs of rows, and judge what was found.

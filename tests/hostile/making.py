@@ -46,6 +46,6 @@ def links_of(tables, *, reading=None, seed=0):
             evidence,
             alone=1 - coupling.sum(axis=1),
         )
-    starts = ({"route": "joint", "pair": (0, 1), "start": "signatures", "score": 2.5},)
+    starts = ({"route": "pairs", "pair": (0, 1), "start": "signatures", "score": 2.5},)
     history = ({"stage": "search", "step": 1, "total": 1, "objective": 2.5, "seconds": 0.25},)
-    return Links(read, found, JointModel(factors, scales), CONVERGED, {"route": "joint"}, starts, 7, history)
+    return Links(read, found, JointModel(factors, scales), CONVERGED, {"route": "pairs"}, starts, 7, history)

@@ -10,7 +10,8 @@ import keyless
 from hostile.mishaps import BEYOND, SHARE
 from keyless import linking, searches
 from keyless.datasets import make_shuffled_tables
-from keyless.landmarks import near, shards
+from keyless.model import shards
+from keyless.pairs import nearest_rows
 from keyless.progress import check_time
 from ways import link_by
 
@@ -60,7 +61,7 @@ def test_a_link_ends_soon_after_its_time(made, max_time):
 @pytest.mark.parametrize("gaps", [0.0, 0.2])
 def test_a_link_in_shards_and_cells_ends_soon_after_its_time(gaps, monkeypatch):
     monkeypatch.setattr(shards, "SHARD", 1_500)
-    monkeypatch.setattr(near, "CELL", 700)
+    monkeypatch.setattr(nearest_rows, "CELL", 700)
     _, beyond = late(tables_of(12_000, gaps=gaps, columns=40), 1.0)
     assert beyond <= BEYOND + SHARE
 
@@ -105,7 +106,7 @@ def test_what_was_found_before_is_returned(monkeypatch):
     monkeypatch.setattr(searches, "find_pair", endless)
     monkeypatch.setattr(linking, "_is_sharp", lambda _route: False)
     links = keyless.link(made.tables, max_time=10, random_state=0)
-    assert links.choices["route"] == "landmarks"
+    assert links.choices["route"] == "columns"
     assert links.status.reason == "max_time"
     assert (links.permutations["table1"] == made.truth["table1"]).mean() > 0.9
 

@@ -14,7 +14,7 @@ from keyless.answers.extending import extended
 from keyless.answers.placing import new_rows
 from keyless.errors import InputError
 from keyless.knowledge import groups_of
-from keyless.likelihood.pairs import FORBIDDEN, couple_or_nobody, pair_log_ratio
+from keyless.pairs.likelihood import FORBIDDEN, couple_or_nobody, pair_log_ratio
 from keyless.pairs.posterior import prior_log_odds
 from keyless.tables import Reading
 from keyless.tables.matrices import is_sparse

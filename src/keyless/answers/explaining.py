@@ -18,7 +18,7 @@ from keyless.answers.distributions import distribution, link_of_rows
 from keyless.answers.labels import row_number
 from keyless.answers.showing import shown, shown_guess, stated
 from keyless.errors import InputError
-from keyless.likelihood.pairs import approximate_log_ratio
+from keyless.pairs.likelihood import approximate_log_ratio
 from keyless.tables import Table
 
 __all__ = [

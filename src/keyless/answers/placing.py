@@ -10,8 +10,8 @@ import pandas as pd
 from keyless.answers.candidates import ranked
 from keyless.arrays import check_count
 from keyless.errors import InputError
-from keyless.likelihood.pairs import exact_log_ratio
-from keyless.likelihood.placing import likeliest
+from keyless.pairs.likelihood import exact_log_ratio
+from keyless.pairs.placing import likeliest
 from keyless.tables import Reading, Table, read_like
 
 __all__ = ["new_rows", "place"]

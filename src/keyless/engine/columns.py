@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from keyless.alignment.latents import alignments, expected_score
 from keyless.assignment import assign
 from keyless.engine.forms import Form
 from keyless.engine.refine import Matching, Refinement, identification
 from keyless.engine.search import STANDS_OUT
 from keyless.engine.side import Side
-from keyless.likelihood.pairs import FORBIDDEN, pair_log_ratio
+from keyless.maps.rotations import alignments, expected_score
 from keyless.model.factor_model import (
     FactorModel,
     fit,
@@ -33,6 +32,7 @@ from keyless.model.factor_model import (
     posterior,
 )
 from keyless.model.factors import Factors, whitened
+from keyless.pairs.likelihood import FORBIDDEN, pair_log_ratio
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, scaled
 from keyless.progress import Callback, Deadline, cut_short, is_late

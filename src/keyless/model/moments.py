@@ -18,15 +18,20 @@ from keyless.model.factor_model import (
     FactorModel,
     advanced,
     evidence,
+    fit,
     fit_steps,
+    fit_table,
     model_from_directions,
 )
 
-__all__ = ["Moments", "fit_moments"]
+__all__ = ["Moments", "fit_moments", "fit_rows"]
 
 
 _SPARE = 5
 """Factors to begin with beyond those that stand out: weak ones may not."""
+
+_FEW_ROWS = 2_000
+"""The rank of rows with gaps is found with this many; all of them settle the rest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +128,32 @@ def fit_moments(
     return fit_steps(
         step, start, entries=rows * width, max_iter=max_iter, tolerance=tolerance, prune=True, expired=expired
     )[0]
+
+
+def fit_rows(
+    values: FloatArray,
+    mask: BoolArray,
+    *,
+    rank: int,
+    start: FactorModel | None = None,
+    max_iter: int = 10,
+    expired: Callable[[], bool] | None = None,
+) -> FactorModel:
+    """Fit a factor model to many rows: from their sums where nothing is missing, else by a few steps of EM.
+
+    Args:
+        values: standard scores, 0 where missing.
+        mask: True where observed.
+        rank: factors to begin with.
+        start: where to begin, for rows with gaps; None: a model of the first rows, which finds the rank.
+        max_iter: steps over all rows with gaps.
+        expired: asked before every step, of rows without gaps, whether to end with the model there is.
+    """
+    if mask.all():
+        return fit_moments(Moments.of(values, mask), rank=rank, expired=expired)
+    if start is None:
+        start = fit_table(values[:_FEW_ROWS], mask[:_FEW_ROWS], largest_rank=rank, max_iter=60)
+    return fit(values, mask, start, max_iter=max_iter)[0]
 
 
 def _expected(

@@ -9,7 +9,7 @@ _STAGES = {
     "tables": "Learning from each table",
     "starts": "Trying ways to fit the tables",
     "search": "Trying ways to fit the tables",
-    "landmarks": "Trying ways to fit a few rows",
+    "map": "Trying ways to fit a few rows",
     "joins": "Joining the tables",
     "refine": "Improving the best way",
     "candidates": "Listing likely partners",

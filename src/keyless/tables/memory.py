@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 LARGE_ROWS = 5_000
-"""From so many rows on tables are linked by landmarks, which never holds all pairs of rows."""
+"""From so many rows on tables are linked without ever holding all pairs of rows."""
 
 LARGE_CELLS = 20_000_000
 """From so many cells on a table is held once, in single precision where that is enough, and never copied whole."""
@@ -37,7 +37,7 @@ _FIXED_SMALL = 10**8
 """… and models and libraries, whatever the size of the tables. A link of ten rows was seen to take 50 MB."""
 
 _RANK, _FACTOR_ARRAYS = 40, 6
-"""Linking by landmarks holds so many float32 arrays of rows × rank at a time, of a rank of at most 40."""
+"""Linking many rows holds so many float32 arrays of rows × rank at a time, of a rank of at most 40."""
 
 _FACTOR_ARRAYS_ON_DISK = 2
 """The same where all tables are on disk: the factors of each table's rows; the rest is made shard by shard."""
@@ -46,7 +46,7 @@ _CANDIDATES, _CANDIDATE_BYTES = 5, 24
 """… and per table and row so many candidates: place, log-ratio and probability of each."""
 
 _FIXED = 10**9
-"""… and landmarks, models and libraries, whatever the size of the tables."""
+"""… and far rows, models and libraries, whatever the size of the tables."""
 
 
 def is_large(rows: int, columns: int) -> bool:
@@ -55,7 +55,7 @@ def is_large(rows: int, columns: int) -> bool:
 
 
 def has_many_rows(sizes: Iterable[int]) -> bool:
-    """Tell whether tables of so many rows are linked by landmarks unless another method is asked for."""
+    """Tell whether tables of so many rows are linked without looking at all pairs of rows."""
     return max(sizes, default=0) >= LARGE_ROWS
 
 

@@ -15,13 +15,14 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import load_breast_cancer
 
 import keyless
-from keyless.alignment.latents import Latents, anneal, procrustes, settle, signature_starts
 from keyless.datasets import ShuffledTables
 from keyless.engine import Side, link_pair
-from keyless.likelihood.pairs import couple
+from keyless.maps.rotations import anneal, procrustes, settle, signature_starts
 from keyless.metrics import hamming, normalised_error
 from keyless.model.factor_model import fit_table, information, padded
+from keyless.model.latents import Latents
 from keyless.model.scales import ScaleName, scale_table
+from keyless.pairs.likelihood import couple
 from keyless.paper.experiments.base import Experiment, Outcome, Run
 from keyless.paper.experiments.drawing import bars, finish, legend, panels
 from keyless.paper.experiments.synthetic import draw, oracle_wrong

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from keyless.datasets import ShuffledTables, make_shuffled_tables
-from keyless.likelihood.pairs import pair_log_ratio
 from keyless.linker import link
 from keyless.metrics import normalised_error
 from keyless.model.factor_model import Information
+from keyless.pairs.likelihood import pair_log_ratio
 from keyless.paper import M3O
 from keyless.paper.problem import to_problem
 

@@ -1,6 +1,9 @@
-"""Linking tables of many rows: a map from landmarks, candidates near each row, and a sparse assignment.
+"""Link tables of many rows by one factor model of all their columns.
 
-Nothing here grows faster than the number of rows (times a slowly growing factor in the search for neighbours).
+A map turns the latents of one table onto those of another. Under it every row has few likely partners, the nearest rows
+in the space where distance is likelihood. The model of all columns is fitted to sampled rows that are sure of their
+partner, all rows are matched by it, and the rows it has not seen tell how good it is. Nothing here grows faster than
+the number of rows (times a slowly growing factor in the search for neighbours), and rows are worked on in shards.
 """
 
 from __future__ import annotations
@@ -14,14 +17,21 @@ import numpy as np
 
 from keyless.arrays import BoolArray, IntArray
 from keyless.cluster import LOCAL, OnDisk, current_workers, local_workers
-from keyless.engine import Side as TableSide
-from keyless.engine import find_pair
+from keyless.engine.pair import find_pair
+from keyless.engine.side import Side
+from keyless.engine.unseen_rows import Tested, chance_score, tested
 from keyless.errors import CONVERGED, InputError, Status
-from keyless.landmarks.cells import CELL
-from keyless.landmarks.clouds import Cloud, Side
-from keyless.landmarks.components import match_by_pairs, match_components
-from keyless.landmarks.mapping import LandmarkMap, confirmed, find_map
-from keyless.landmarks.matching import (
+from keyless.maps.by_pairs import from_pairs
+from keyless.maps.components import from_components
+from keyless.maps.far_rows import from_far_rows
+from keyless.maps.proposed import ProposedMap, confirmed_share
+from keyless.maps.shared_columns import pairs_by_columns
+from keyless.model.factor_model import FactorModel, padded
+from keyless.model.moments import fit_rows
+from keyless.model.positions import Entities, Places
+from keyless.model.scored_tables import ScoredTable
+from keyless.model.shards import sampled
+from keyless.pairs.candidates import (
     Candidates,
     Matched,
     Permits,
@@ -30,16 +40,13 @@ from keyless.landmarks.matching import (
     match_candidates,
     sure_pairs,
 )
-from keyless.landmarks.scores import LargeTable, fit_rows, sampled
-from keyless.landmarks.similar import similar_rows
-from keyless.landmarks.testing import Tested, chance_score, tested
-from keyless.model.factor_model import FactorModel, padded
+from keyless.pairs.cells import CELL
 from keyless.pairs.constraints import Constraints
-from keyless.pairs.posterior import prior_log_odds
+from keyless.pairs.posterior import FIRST_SHARE, prior_log_odds
 from keyless.progress import Callback, Deadline, is_late, time_left
 from keyless.saved.checkpoints import Checkpoints
 
-__all__ = ["LargeLink", "LargeSearch"]
+__all__ = ["ColumnLink", "ColumnSearch"]
 
 Stage = TypeVar("Stage")
 
@@ -50,7 +57,7 @@ _GAP_ROWS = 10_000
 """The same where entries are missing, which takes longer."""
 
 _FALLBACK_ROWS = 1_200
-"""Outermost rows of each table that the thorough search of small tables is tried on when landmarks fail."""
+"""Rows farthest out of each table that the search of small tables is tried on where no other map convinces."""
 
 _FALLBACK_SPACES = 2
 """Spaces in which that search seeks first couplings: it is a last resort, and takes a minute in all of them."""
@@ -67,7 +74,7 @@ _ENOUGH = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class LargeLink:
+class ColumnLink:
     """Tables linked to a reference, the first of them.
 
     Attributes:
@@ -76,14 +83,14 @@ class LargeLink:
         tests: per other table, how its matches did where the model had not seen the rows.
         chance: per other table, the scores that the search reaches where there is nothing to find.
         model: factor model over the columns of all tables side by side.
-        fallback: names of what was tried where landmarks failed, per table that needed it.
+        fallback: names of what was tried where no quick proposal convinced, per table that needed it.
         evaluations: distances looked at.
         recall: share of sampled rows whose likeliest partner the search for neighbours found, the worst of all.
         status: how the search ended.
     """
 
     matched: tuple[Matched, ...]
-    maps: tuple[LandmarkMap, ...]
+    maps: tuple[ProposedMap, ...]
     tests: tuple[Tested, ...]
     chance: tuple[tuple[float, ...], ...]
     model: FactorModel
@@ -93,7 +100,7 @@ class LargeLink:
     status: Status
 
 
-class LargeSearch:
+class ColumnSearch:
     """One search for the links of large tables.
 
     Args:
@@ -102,7 +109,7 @@ class LargeSearch:
         may_be_alone: whether rows may have no partner; None: decided from the data.
         constraints: which rows may, must or must not be the same entity.
         shared: numbers of columns that measure the same thing, per pair of tables; those with the reference are used.
-        thorough: whether a map that nothing else finds is sought on the outermost rows, by a joint search.
+        thorough: whether a map that nothing else finds is sought on the rows farthest out, as of small tables.
         comparisons: how often the link is destroyed and searched for.
         seed: of all random numbers.
         callback: called with stage, step, total and objective.
@@ -113,7 +120,7 @@ class LargeSearch:
 
     def __init__(
         self,
-        tables: Sequence[LargeTable],
+        tables: Sequence[ScoredTable],
         *,
         rank: int | None = None,
         may_be_alone: bool | None = None,
@@ -144,27 +151,27 @@ class LargeSearch:
         self.fallbacks: list[str] = []
         self.fitted = np.empty(0, dtype=np.int64)
 
-    def link(self) -> LargeLink:
+    def link(self) -> ColumnLink:
         """Search, and return what was found."""
         self.check_workers()
         models = self.stage("models", self.models)
         rank = max(model.rank for model in models)
         alone = [
-            Side.alone(table, padded(model, rank), self.workers)
+            Entities.alone(table, padded(model, rank), self.workers)
             for table, model in zip(self.tables, models, strict=True)
         ]
         joined, maps, found = alone[0], [], []
         chance: list[tuple[float, ...]] = []
         for number in range(1, len(self.tables)):
-            landmarks, joined, matched, nulls = self.join(joined, alone[number], number)
-            maps.append(landmarks)
+            proposed, joined, matched, nulls = self.join(joined, alone[number], number)
+            maps.append(proposed)
             found.append(matched)
             chance.append(nulls)
-            self.report("joins", number, len(self.tables) - 1, float(landmarks.verified))
+            self.report("joins", number, len(self.tables) - 1, float(proposed.confirmed))
         if len(self.tables) > 2:
             found = [self.again(joined, number, *each) for number, each in enumerate(zip(found, maps, strict=True), 1)]
         matches = tuple(matched for matched, _ in found)
-        return LargeLink(
+        return ColumnLink(
             matches,
             tuple(maps),
             tuple(test for _, test in found),
@@ -179,7 +186,7 @@ class LargeSearch:
     def stage(self, name: str, make: Callable[[], Stage]) -> Stage:
         """Return a stage as it was kept, or make it: what is drawn in it does not depend on stages before it."""
         self.rng = np.random.default_rng([self.seed, 71, *name.encode()])
-        return self.stages.stage(f"landmarks-{name}", make)
+        return self.stages.stage(f"columns-{name}", make)
 
     def check_workers(self) -> None:
         """Refuse work that the workers of a cluster cannot do, before it begins."""
@@ -199,88 +206,90 @@ class LargeSearch:
         return tuple(models)
 
     def join(
-        self, left: Side, right: Side, number: int
-    ) -> tuple[LandmarkMap, Side, tuple[Matched, Tested], tuple[float, ...]]:
+        self, left: Entities, right: Entities, number: int
+    ) -> tuple[ProposedMap, Entities, tuple[Matched, Tested], tuple[float, ...]]:
         """Join one more table to the reference and those already joined to it."""
         rank = max(left.model.rank, right.model.rank)
         left, right = (replace(side, model=padded(side.model, rank)) for side in (left, right))
-        clouds = left.cloud(), right.cloud()
-        found = self.stage(f"map{number}", lambda: self.mapped(left, right, clouds, number))
-        self.report("landmarks", number, len(self.tables) - 1, found.verified)
+        places = left.positions(), right.positions()
+        found = self.stage(f"map{number}", lambda: self.mapped(left, right, places, number))
+        self.report("map", number, len(self.tables) - 1, found.confirmed)
         nulls: tuple[float, ...] = ()
         if self.thorough or found.promising:
             # A quick look that found nothing is followed by another search, and need not be compared with chance.
-            nulls = self.stage(f"chance{number}", lambda: self.chance(clouds))
+            nulls = self.stage(f"chance{number}", lambda: self.chance(places))
         rank = len(found.rotation)
         left, right = (replace(side, model=padded(side.model, rank)) for side in (left, right))
         right = replace(right, model=right.model.rotated(found.rotation))
-        clouds = clouds[0].padded(rank), clouds[1].padded(rank).turned(found.rotation)
+        places = places[0].padded(rank), places[1].padded(rank).turned(found.rotation)
         if found.promising:
-            both, self.fitted = self.stage(f"refit{number}", lambda: self.settled(left, right, clouds, number))
+            both, self.fitted = self.stage(f"refit{number}", lambda: self.settled(left, right, places, number))
             left, right = (replace(side, model=model) for side, model in zip((left, right), both, strict=True))
-            clouds = left.cloud(), right.cloud()
-        if found.promising and not found.found:
+            places = left.positions(), right.positions()
+        if found.promising and not found.convincing:
             # Factors that only one table has spoil the map but not the model, which then finds the other rows.
-            found = replace(found, verified=max(found.verified, confirmed(*clouds)))
-        matched, test = self.matches(left, right, clouds, number, found)
+            found = replace(found, confirmed=max(found.confirmed, confirmed_share(*places)))
+        matched, test = self.matches(left, right, places, number, found)
         model = left.model.joined(right.model)
-        joined = Side((*left.tables, *right.tables), (*left.rows, matched.permutation), model, self.workers)
+        joined = Entities((*left.tables, *right.tables), (*left.rows, matched.permutation), model, self.workers)
         return found, joined, (matched, test), nulls
 
     def settled(
-        self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int
+        self, left: Entities, right: Entities, places: Places, number: int
     ) -> tuple[tuple[FactorModel, FactorModel], IntArray]:
         """Return models of both sides, fitted again until enough rows are sure, and the rows they were fitted to."""
         share = 0.0
         for _ in range(_ROUNDS):
             before = share
-            left, right, share = self.refitted(left, right, clouds, number)
+            left, right, share = self.refitted(left, right, places, number)
             if share > _ENOUGH or share < before + 0.01 or self.expired():
                 break
-            clouds = left.cloud(), right.cloud()
+            places = left.positions(), right.positions()
         return (left.model, right.model), self.fitted
 
-    def mapped(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int) -> LandmarkMap:
-        """Find the rotation of the right cloud onto the left one."""
-        attempts = self.attempts(clouds, number)
+    def mapped(self, left: Entities, right: Entities, places: Places, number: int) -> ProposedMap:
+        """Find the rotation of the right latents onto the left ones."""
+        attempts = self.attempts(places, number)
         found = next(attempts)
-        while not found.found and not self.expired():
+        while not found.convincing and not self.expired():
             again = next(attempts, None)
             if again is None:
                 break
             found = _better(found, again)
         if self.thorough and not found.promising and not self.expired():
-            found = self.from_outermost(left, right, clouds, found)
+            found = self.from_outermost(left, right, places, found)
         return found
 
-    def attempts(self, clouds: tuple[Cloud, Cloud], number: int) -> Iterator[LandmarkMap]:
-        """Yield maps by known pairs, components, columns that both tables have, and landmarks, as far as there are."""
+    def attempts(self, places: Places, number: int) -> Iterator[ProposedMap]:
+        """Yield maps by known pairs, components, columns that both tables have, and rows far out."""
         known = self.known(number)
-        by_known = None if known is None else match_by_pairs(*clouds, known, name="known pairs", rng=self.rng)
+        by_known = None if known is None else from_pairs(*places, known, name="known pairs", rng=self.rng)
         if by_known is not None:
             yield by_known
-        by_components = match_components(*clouds, rng=self.rng, expired=self.expired)
+        by_components = from_components(*places, rng=self.rng, expired=self.expired)
         if by_components is not None:
             yield by_components
         similar = self.similar(number)
-        by_columns = None if similar is None else match_by_pairs(*clouds, similar, name="shared columns", rng=self.rng)
+        by_columns = None if similar is None else from_pairs(*places, similar, name="shared columns", rng=self.rng)
         if by_columns is not None:
             yield by_columns
-        yield find_map(*clouds, known=known, expired=self.expired)
+        yield from_far_rows(*places, expired=self.expired)
 
-    def chance(self, clouds: tuple[Cloud, Cloud]) -> tuple[float, ...]:
+    def chance(self, places: Places) -> tuple[float, ...]:
         """Return what the search reaches where there is nothing to find."""
         scores = []
         for repeat in range(self.comparisons):
             if self.expired():
                 break
-            score, evaluations = chance_score(*clouds, rng=self.rng, expired=self.expired)
+            score, evaluations = chance_score(*places, rng=self.rng, expired=self.expired)
             self.evaluations += evaluations
             scores.append(score)
             self.report("chance", repeat + 1, self.comparisons, score)
         return tuple(scores)
 
-    def refitted(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], number: int) -> tuple[Side, Side, float]:
+    def refitted(
+        self, left: Entities, right: Entities, places: Places, number: int
+    ) -> tuple[Entities, Entities, float]:
         """Fit one model to both sides, from a sample of rows that have surely found each other.
 
         Returns:
@@ -290,8 +299,8 @@ class LargeSearch:
         # Half of the rows at the most: the others tell how good it is.
         rows = sampled(len(left), min(_GAP_ROWS if gaps else _MODEL_ROWS, len(left) // 2), self.rng)
         self.fitted = rows
-        found = self.candidates(left, right, clouds, parts=self.parts(number, rows))
-        odds = prior_log_odds(found.ratios.shape, 0.9 * min(found.ratios.shape))
+        found = self.candidates(left, right, places, parts=self.parts(number, rows))
+        odds = prior_log_odds(found.ratios.shape, FIRST_SHARE * min(found.ratios.shape))
         pairs = sure_pairs(found, rows, odds, self.permits(left, number))
         known = self.known(number)
         if known is not None:
@@ -314,31 +323,31 @@ class LargeSearch:
         return left, right, len(pairs) / len(rows)
 
     def again(
-        self, joined: Side, number: int, before: tuple[Matched, Tested], found: LandmarkMap
+        self, joined: Entities, number: int, before: tuple[Matched, Tested], found: ProposedMap
     ) -> tuple[Matched, Tested]:
         """Match one table anew against all the others joined."""
         edges = np.cumsum([0, *(table.values.shape[1] for table in joined.tables)])
         own = slice(edges[number], edges[number + 1])
         others = [k for k in range(len(joined.tables)) if k != number]
         columns = np.concatenate([np.arange(edges[k], edges[k + 1]) for k in others])
-        left = Side(
+        left = Entities(
             tuple(joined.tables[k] for k in others),
             tuple(joined.rows[k] for k in others),
             joined.model.columns(columns),
             self.workers,
         )
-        right = Side.alone(joined.tables[number], joined.model.columns(own), self.workers)
+        right = Entities.alone(joined.tables[number], joined.model.columns(own), self.workers)
         if self.expired():
             return before
-        return self.matches(left, right, (left.cloud(), right.cloud()), number, found)
+        return self.matches(left, right, (left.positions(), right.positions()), number, found)
 
     def matches(
         self,
-        left: Side,
-        right: Side,
-        clouds: tuple[Cloud, Cloud],
+        left: Entities,
+        right: Entities,
+        places: Places,
         number: int,
-        way: LandmarkMap,
+        proposed: ProposedMap,
     ) -> tuple[Matched, Tested]:
         """Match all rows of two sides; where the map is convincing, those left over look for each other again."""
         known, permits = self.known(number), self.permits(left, number)
@@ -352,11 +361,11 @@ class LargeSearch:
         )
         found = self.stage(
             f"candidates{number}-{len(left.tables)}",
-            lambda: self.candidates(left, right, clouds, parts=self.parts(number), further=True),
+            lambda: self.candidates(left, right, places, parts=self.parts(number), further=True),
         )
         self.report("candidates", number, len(self.tables) - 1, found.ratios.nnz / max(len(left), 1))
         matched = match(found)
-        for _ in range(_LEFTOVER_ROUNDS if way.found else 0):
+        for _ in range(_LEFTOVER_ROUNDS if proposed.convincing else 0):
             rows = np.flatnonzero(matched.permutation < 0)
             columns = _others(matched.permutation, len(right))
             if (
@@ -365,14 +374,14 @@ class LargeSearch:
                 or (matched.may_be_alone and len(columns) == len(right))
             ):
                 break
-            found = found + self.candidates(left, right, clouds, parts=self.parts(number, rows, columns), every=True)
+            found = found + self.candidates(left, right, places, parts=self.parts(number, rows, columns), every=True)
             matched = match(found)
             # Where everybody has a partner the search goes on until they are found, or no more are.
             if matched.may_be_alone or np.count_nonzero(matched.permutation < 0) == len(rows):
                 break
         told = self.fitted if known is None else np.union1d(self.fitted, known[:, 0])
         found = replace(found, ratios=limited(found.ratios, permits, known))
-        return matched, tested(matched, found, clouds, fitted=told)
+        return matched, tested(matched, found, places, fitted=told)
 
     def parts(self, number: int, rows: IntArray | None = None, columns: IntArray | None = None) -> list[Any]:
         """Return rows of the reference and rows of a table among which their partners are, group by group."""
@@ -391,25 +400,25 @@ class LargeSearch:
                 found.append((own, theirs))
         return found
 
-    def candidates(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], **chosen: Any) -> Candidates:
+    def candidates(self, left: Entities, right: Entities, places: Places, **chosen: Any) -> Candidates:
         """Find candidates, and keep count of the work."""
-        found = find_candidates(left, right, clouds, seed=self.seed, **chosen)
+        found = find_candidates(left, right, places, seed=self.seed, **chosen)
         self.evaluations += found.evaluations
         self.recall = min(self.recall, found.recall)
         return found
 
-    def from_outermost(self, left: Side, right: Side, clouds: tuple[Cloud, Cloud], found: LandmarkMap) -> LandmarkMap:
-        """Try the thorough search of small tables on the outermost rows; keep what is better."""
-        rows = [np.sort(cloud.outermost(_FALLBACK_ROWS)) for cloud in clouds]
+    def from_outermost(self, left: Entities, right: Entities, places: Places, found: ProposedMap) -> ProposedMap:
+        """Try the search of small tables on the rows farthest out; keep what is better."""
+        rows = [np.sort(own.outermost(_FALLBACK_ROWS)) for own in places]
         sides = [
-            TableSide(*side.scores(index), scales="identity", max_rank=self.largest_rank)
+            Side(*side.scores(index), scales="identity", max_rank=self.largest_rank)
             for side, index in zip((left, right), rows, strict=True)
         ]
         small = find_pair(*sides, spaces=_FALLBACK_SPACES, seed=self.seed, deadline=self.deadline)
-        self.fallbacks.append("search of the outermost rows")
+        self.fallbacks.append("search of the rows farthest out")
         pairs = np.stack([rows[0], np.append(rows[1], -1)[small.permutation]], axis=1)
         pairs = pairs[pairs[:, 1] >= 0]
-        again = match_by_pairs(*clouds, pairs, name="outermost rows", rng=self.rng)
+        again = from_pairs(*places, pairs, name="rows farthest out", rng=self.rng)
         return found if again is None else _better(found, again)
 
     def similar(self, number: int) -> IntArray | None:
@@ -417,7 +426,7 @@ class LargeSearch:
         columns = self.shared.get((0, number))
         if not columns:
             return None
-        pairs, evaluations = similar_rows(
+        pairs, evaluations = pairs_by_columns(
             (self.tables[0], self.tables[number]), columns, rng=self.rng, seed=self.seed, device=self.workers.device
         )
         self.evaluations += evaluations
@@ -427,7 +436,7 @@ class LargeSearch:
         """Return the known pairs of the reference and a table."""
         return None if self.constraints is None else self.constraints.known.get((0, number))
 
-    def permits(self, left: Side, number: int) -> Permits | None:
+    def permits(self, left: Entities, number: int) -> Permits | None:
         """Return what tells which entities of one side and rows of a table may be the same."""
         constraints = self.constraints
         if constraints is None:
@@ -453,14 +462,14 @@ class LargeSearch:
         if self.callback is not None:
             self.callback(stage, step, total, objective)
 
-    def status(self, maps: Sequence[LandmarkMap], matches: Sequence[Matched]) -> Status:
+    def status(self, maps: Sequence[ProposedMap], matches: Sequence[Matched]) -> Status:
         """Say how the search ended."""
         if self.expired():
             return Status("max_time", "Stopped at the time limit with the best found so far. Raise the time limit.")
-        if not all(found.found for found in maps):
+        if not all(found.convincing for found in maps):
             return Status(
                 "unconvincing",
-                "No set of landmark rows led to a map that other rows confirm. The tables may not describe the same "
+                "No map was found that rows without a part in it confirm. The tables may not describe the same "
                 "entities or share too little; add columns or known pairs.",
             )
         if any(matched.gap > 1e-6 * max(len(matched.permutation), 1) for matched in matches):
@@ -471,9 +480,9 @@ class LargeSearch:
         return CONVERGED
 
 
-def _better(one: LandmarkMap, other: LandmarkMap) -> LandmarkMap:
+def _better(one: ProposedMap, other: ProposedMap) -> ProposedMap:
     """Return the map that more held-out rows confirm, with a record of what was tried for both."""
-    best = max(one, other, key=lambda found: (found.found, found.verified))
+    best = max(one, other, key=lambda found: (found.convincing, found.confirmed))
     return replace(best, tried=one.tried + other.tried)
 
 

@@ -5,9 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from keyless.alignment.latents import (
+from keyless.maps.rotations import (
     Alignment,
-    Latents,
     alignments,
     anneal,
     distinct,
@@ -18,10 +17,10 @@ from keyless.alignment.latents import (
     signature_cost,
     signature_starts,
     signatures,
-    whiten,
 )
-from keyless.likelihood.pairs import couple
 from keyless.model.factor_model import Information
+from keyless.model.latents import Latents, whiten
+from keyless.pairs.likelihood import couple
 
 
 def random_rotation(rng, rank):
@@ -126,19 +125,19 @@ def test_a_given_coupling_comes_first(rng):
     assert np.mean(first.coupling.argmax(axis=1) == truth) > 0.8
 
 
-def test_landmarks_are_the_outermost_rows(rng):
+def test_the_farthest_rows_are_those_farthest_out(rng):
     info = Information(np.broadcast_to(np.eye(2), (20, 2, 2)), rng.normal(size=(20, 2)))
     latents = Latents.of(info)
     norm = (latents.white**2).sum(axis=1)
-    rows = latents.landmarks(5)
+    rows = latents.farthest(5)
     assert len(rows) == 5
     assert norm[rows].min() >= np.sort(norm)[-5]
-    np.testing.assert_array_equal(latents.landmarks(50), np.arange(20))
+    np.testing.assert_array_equal(latents.farthest(50), np.arange(20))
 
 
-def test_landmarks_suffice(rng):
+def test_the_farthest_rows_suffice(rng):
     left, right, truth, _ = noisy_views(rng, 150, 4, noise=0.1)
-    found = max(itertools.islice(alignments(left, right, landmarks=60), 4), key=lambda item: item.score)
+    found = max(itertools.islice(alignments(left, right, farthest=60), 4), key=lambda item: item.score)
     assert found.coupling.shape == (150, 150)
     assert np.mean(found.coupling.argmax(axis=1) == truth) > 0.95
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from keyless.alignment.latents import Latents, whitening
 from keyless.arrays import BoolArray, FloatArray, IntArray, SingleArray, array_like, batches, on_device, to_numpy
 from keyless.cluster import LOCAL, Workers
-from keyless.landmarks.scores import LargeTable
-from keyless.landmarks.shards import BATCH, Sharded, edges_of, in_batches
 from keyless.model.factor_model import FactorModel, Information, information, posterior
+from keyless.model.latents import Latents, whitening
+from keyless.model.scored_tables import ScoredTable
+from keyless.model.shards import BATCH, Sharded, edges_of, in_batches
 from keyless.progress import check_time
 
-__all__ = ["Cloud", "Side", "rows_at_a_time"]
+__all__ = ["Entities", "Places", "Positions", "rows_at_a_time"]
 
 _OUTER = 8_192
-"""Rows far out that are found at once: landmarks and those next to them, three times."""
+"""Rows far out that are found at once: those that a map is sought with and those that confirm it, three times."""
 
 _IN_MEMORY, _ON_DEVICE = 4_096, 2**14
 """Rows with gaps that are worked on at a time, by the processor and by a card: a gigabyte there with 40 factors."""
@@ -33,7 +33,7 @@ def rows_at_a_time(device: Any) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class Entities:
     """One table, or several already joined, and what each entity's rows say about its latents.
 
     Attributes:
@@ -44,13 +44,13 @@ class Side:
         workers: who works on the shards of rows.
     """
 
-    tables: tuple[LargeTable, ...]
+    tables: tuple[ScoredTable, ...]
     rows: tuple[IntArray | slice | None, ...]
     model: FactorModel
     workers: Workers = LOCAL
 
     @classmethod
-    def alone(cls, table: LargeTable, model: FactorModel, workers: Workers = LOCAL) -> Side:
+    def alone(cls, table: ScoredTable, model: FactorModel, workers: Workers = LOCAL) -> Entities:
         """Return a table by itself."""
         return cls((table,), (None,), model, workers)
 
@@ -60,7 +60,7 @@ class Side:
             return int(first.stop - first.start)
         return len(self.tables[0]) if first is None else len(first)
 
-    def taken(self, entities: slice | IntArray) -> Side:
+    def taken(self, entities: slice | IntArray) -> Entities:
         """Return some entities by themselves, as they are sent to whoever works on them: with their own rows alone."""
         return replace(self, rows=tuple(_some(rows, entities) for rows in self.rows), workers=LOCAL)
 
@@ -98,7 +98,7 @@ class Side:
             scores, mask = on_device(scores, device), on_device(mask, device)
         return information(self.model, scores, mask)
 
-    def cloud(self) -> Cloud:
+    def positions(self) -> Positions:
         """Return where all entities stand."""
         edges = edges_of(len(self))
         parts, turn = [self.taken(slice(a, b)) for a, b in pairwise(edges.tolist())], np.eye(self.model.rank)
@@ -111,11 +111,11 @@ class Side:
             first = posterior(single)[0][0] - scores[0] @ linear
             device = device if self.simple else None
             shards = [self.workers.start(_linear_means, part, linear, first, device) for part in parts]
-            return Cloud(Sharded(tuple(shards), edges, turn, self.workers), single.precision[0])
+            return Positions(Sharded(tuple(shards), edges, turn, self.workers), single.precision[0])
         both = [self.workers.start(_exact_means, part, device) for part in parts]
         shards = [self.workers.start(itemgetter(0), found) for found in both]
         total = sum(self.workers.fetch([self.workers.start(itemgetter(1), found) for found in both]))
-        return Cloud(Sharded(tuple(shards), edges, turn, self.workers), total / len(self))
+        return Positions(Sharded(tuple(shards), edges, turn, self.workers), total / len(self))
 
 
 def _some(rows: IntArray | slice | None, entities: slice | IntArray) -> slice | IntArray:
@@ -129,7 +129,7 @@ def _some(rows: IntArray | slice | None, entities: slice | IntArray) -> slice | 
     return np.asarray(rows.start + entities)
 
 
-def _linear_means(side: Side, linear: FloatArray, first: FloatArray, device: Any) -> SingleArray:
+def _linear_means(side: Entities, linear: FloatArray, first: FloatArray, device: Any) -> SingleArray:
     """Return the posterior means of entities that all have the same precision."""
     means = np.empty((len(side), linear.shape[1]), dtype=np.float32)
     for part in batches(len(means), BATCH):
@@ -141,7 +141,7 @@ def _linear_means(side: Side, linear: FloatArray, first: FloatArray, device: Any
     return means
 
 
-def _exact_means(side: Side, device: Any) -> tuple[SingleArray, FloatArray]:
+def _exact_means(side: Entities, device: Any) -> tuple[SingleArray, FloatArray]:
     """Return the posterior means of entities, and the sum of their precisions."""
     rank = side.model.rank
     means, total = np.empty((len(side), rank), dtype=np.float32), np.zeros((rank, rank))
@@ -153,7 +153,7 @@ def _exact_means(side: Side, device: Any) -> tuple[SingleArray, FloatArray]:
 
 
 @dataclass(frozen=True, eq=False)
-class Cloud:
+class Positions:
     """Posterior means of all entities' latents, and the average precision of what they rest on.
 
     Attributes:
@@ -165,8 +165,8 @@ class Cloud:
     precision: FloatArray
 
     @classmethod
-    def of(cls, means: FloatArray, precision: FloatArray) -> Cloud:
-        """Return a cloud of means that this process holds."""
+    def of(cls, means: FloatArray, precision: FloatArray) -> Positions:
+        """Return the positions of means that this process holds."""
         return cls(Sharded.of(means), precision)
 
     def __len__(self) -> int:
@@ -189,22 +189,22 @@ class Cloud:
         info = Information(precision, means @ (self.precision + np.eye(self.rank)))
         return Latents(info, means, means @ self.whitening)
 
-    def turned(self, rotation: FloatArray) -> Cloud:
-        """Return the cloud in terms of `latent @ rotation`."""
-        return Cloud(self.rows.turned(rotation), rotation.T @ self.precision @ rotation)
+    def turned(self, rotation: FloatArray) -> Positions:
+        """Return the positions in terms of `latent @ rotation`."""
+        return Positions(self.rows.turned(rotation), rotation.T @ self.precision @ rotation)
 
-    def padded(self, rank: int) -> Cloud:
-        """Return the cloud with latents that nothing is known of appended up to `rank`."""
+    def padded(self, rank: int) -> Positions:
+        """Return the positions with latents that nothing is known of appended up to `rank`."""
         extra = rank - self.rank
         if extra <= 0:
             return self
-        return Cloud(self.rows.turned(np.eye(self.rank, rank)), np.pad(self.precision, (0, extra)))
+        return Positions(self.rows.turned(np.eye(self.rank, rank)), np.pad(self.precision, (0, extra)))
 
-    def marginal(self, directions: FloatArray) -> Cloud:
+    def marginal(self, directions: FloatArray) -> Positions:
         """Return what is known of some directions by themselves, given as orthonormal columns."""
         covariance = directions.T @ np.linalg.inv(self.precision + np.eye(self.rank)) @ directions
         precision = np.linalg.inv(covariance) - np.eye(directions.shape[1])
-        return Cloud(self.rows.turned(directions), precision)
+        return Positions(self.rows.turned(directions), precision)
 
     def outermost(self, count: int, *, skip: int = 0, among: BoolArray | None = None) -> IntArray:
         """Return the entities farthest out, all directions alike, the farthest first.
@@ -232,8 +232,8 @@ class Cloud:
         rows, distance = (np.concatenate(part) for part in zip(*parts, strict=True))
         return np.asarray(rows[np.argsort(-distance, kind="stable")][:count])
 
-    def scattered(self, directions: FloatArray, rng: np.random.Generator) -> Cloud:
-        """Return the cloud with the values along every direction dealt anew to the entities: nothing is left to find.
+    def scattered(self, directions: FloatArray, rng: np.random.Generator) -> Positions:
+        """Return the positions with the values along every direction dealt anew to the entities: no partners are left.
 
         They are dealt to those of the same shard.
 
@@ -246,7 +246,11 @@ class Cloud:
         # One number, however many shards there are: what is drawn later does not depend on them.
         shards = along.start(partial(_dealt, seed=int(rng.integers(2**63))))
         back = np.asarray(np.linalg.pinv(turn), dtype=np.float64)
-        return Cloud(Sharded(tuple(shards), along.edges, back, along.workers), self.precision)
+        return Positions(Sharded(tuple(shards), along.edges, back, along.workers), self.precision)
+
+
+Places = tuple[Positions, Positions]
+"""Where the rows of two tables stand."""
 
 
 def _outermost(

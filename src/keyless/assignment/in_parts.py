@@ -10,7 +10,6 @@ from scipy import sparse
 from keyless.assignment import Matching, best_matching
 from keyless.assignment.candidates import keep_pairs, row_components
 from keyless.cluster import Workers
-from keyless.pairs.posterior import pair_places
 
 __all__ = ["match_in_parts"]
 
@@ -37,7 +36,7 @@ def match_in_parts(
     if gains.nnz <= PAIRS:
         return _matched(gains, remaining())
     paying = keep_pairs(gains, gains.data > 0)
-    rows, places = pair_places(paying)
+    rows, places = np.repeat(np.arange(paying.shape[0]), np.diff(paying.indptr)), paying.indices
     # Most rows have one candidate, whose only candidate they are.
     lone = (np.diff(paying.indptr)[rows] == 1) & (np.bincount(places, minlength=gains.shape[1])[places] == 1)
     permutation = np.full(gains.shape[0], -1, dtype=np.int64)

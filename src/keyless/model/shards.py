@@ -16,7 +16,7 @@ import numpy as np
 from keyless.arrays import FloatArray, IntArray, batches
 from keyless.cluster import LOCAL, Workers
 
-__all__ = ["BATCH", "SHARD", "Sharded", "edges_of", "in_batches", "split"]
+__all__ = ["BATCH", "SHARD", "Sharded", "edges_of", "in_batches", "sampled", "split"]
 
 
 SHARD = 2**20
@@ -39,6 +39,13 @@ def split(rows: IntArray, edges: IntArray) -> list[IntArray]:
     shard = np.searchsorted(edges, rows, side="right") - 1
     order = np.argsort(shard, kind="stable")
     return np.split(order, np.searchsorted(shard[order], np.arange(1, len(edges) - 1)))
+
+
+def sampled(size: int, count: int, rng: np.random.Generator) -> IntArray:
+    """Return `count` row numbers drawn at random, in order; all where there are no more."""
+    if size <= count:
+        return np.arange(size)
+    return np.sort(rng.choice(size, count, replace=False, shuffle=False))
 
 
 @dataclass(frozen=True, eq=False)

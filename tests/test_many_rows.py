@@ -13,21 +13,22 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import keyless
-from keyless.landmarks.clouds import Cloud
-from keyless.landmarks.mapping import find_map
-from keyless.landmarks.matching import Candidates, match_candidates
-from keyless.landmarks.metric import Metric
-from keyless.landmarks.scores import LargeTable
-from keyless.likelihood.pairs import (
+from keyless.maps.by_pairs import from_pairs
+from keyless.maps.far_rows import from_far_rows
+from keyless.model.factor_model import Information
+from keyless.model.positions import Positions
+from keyless.model.scored_tables import ScoredTable
+from keyless.pairs import neighbours
+from keyless.pairs.candidates import Candidates, match_candidates
+from keyless.pairs.constraints import Constraints
+from keyless.pairs.likelihood import (
     couple_or_nobody,
     couple_weighted,
     exact_log_ratio,
     marginals,
 )
-from keyless.model.factor_model import Information
-from keyless.pairs import neighbours
-from keyless.pairs.constraints import Constraints
 from keyless.pairs.limits import Limits
+from keyless.pairs.metric import Metric
 from keyless.pairs.neighbours import nearest
 from keyless.pairs.posterior import prior_log_odds
 from ways import link_by
@@ -207,11 +208,11 @@ def test_points_that_coincide_are_as_good_as_each_other(rng, monkeypatch):
 # --- The map ------------------------------------------------------------------------------------------------------
 
 
-def cloud(latents, noise, rng):
+def positions(latents, noise, rng):
     """Posterior means of latents seen with noise, and their precision."""
     rank = latents.shape[1]
     means = (latents + noise * rng.normal(size=latents.shape)) / (1 + noise**2)
-    return Cloud.of(means.astype(np.float32), np.eye(rank) / noise**2)
+    return Positions.of(means.astype(np.float32), np.eye(rank) / noise**2)
 
 
 @pytest.mark.parametrize("kind", ["laplace", pytest.param("normal", marks=pytest.mark.slow), "exponential"])
@@ -222,25 +223,27 @@ def test_a_planted_rotation_is_found(rng, kind):
     rows = rng.permutation(np.r_[:common, common : common + 1_000])
     columns = rng.permutation(np.r_[:common, common + 1_000 : common + 3_000])
     turn = np.linalg.qr(rng.normal(size=(rank, rank)))[0]
-    found = find_map(cloud(latents[rows], noise, rng), cloud(latents[columns] @ turn.T, noise, rng))
-    assert found.found
+    found = from_far_rows(positions(latents[rows], noise, rng), positions(latents[columns] @ turn.T, noise, rng))
+    assert found.convincing
     np.testing.assert_allclose(found.rotation, turn, atol=0.05)
     same = rows[found.pairs[:, 0]] == columns[found.pairs[:, 1]]
     assert len(same) > 200
-    # A fifth of the landmarks are strangers, and some of them have a neighbour by chance.
+    # A fifth of the far rows are alone, and some of them have a neighbour by chance.
     assert same.mean() > 0.9
 
 
-def test_unrelated_clouds_have_no_map(rng):
-    clouds = [cloud(rng.laplace(size=(4_000, 5)) / np.sqrt(2), 0.1, rng) for _ in range(2)]
-    assert not find_map(*clouds, most=4).found
+def test_unrelated_tables_have_no_map(rng):
+    tables = [positions(rng.laplace(size=(4_000, 5)) / np.sqrt(2), 0.1, rng) for _ in range(2)]
+    assert not from_far_rows(*tables, most=4).convincing
 
 
 def test_known_pairs_give_the_map_at_once(rng):
     latents = rng.normal(size=(3_000, 6))
     turn = np.linalg.qr(rng.normal(size=(6, 6)))[0]
     known = np.repeat(np.arange(100)[:, None], 2, axis=1)
-    found = find_map(cloud(latents, 0.1, rng), cloud(latents @ turn.T, 0.1, rng), known=known)
+    tables = positions(latents, 0.1, rng), positions(latents @ turn.T, 0.1, rng)
+    found = from_pairs(*tables, known, name="known pairs", rng=rng)
+    assert found.convincing
     assert [start for _, start, _ in found.tried] == ["known pairs"]
     np.testing.assert_allclose(found.rotation, turn, atol=0.05)
 
@@ -381,7 +384,7 @@ def test_the_margin_is_over_the_next_best():
 
 def test_rows_outside_the_sample_stay_in_range():
     values = np.random.default_rng(0).normal(size=(400, 2))
-    table = LargeTable.scaled(
+    table = ScoredTable.scaled(
         values, np.ones((400, 2), dtype=bool), kinds=["auto"] * 2, rng=np.random.default_rng(0), sample=100
     )
     wild = replace(table, values=np.where(np.arange(400)[:, None] == 7, 1e30, values))
@@ -407,7 +410,7 @@ def easy_links(easy):
 def test_two_easy_tables_are_linked_exactly(easy, easy_links):
     np.testing.assert_array_equal(easy_links.permutations["t1"], easy[1]["t1"])
     assert easy_links.evidence.verdict == "linked"
-    assert easy_links.choices["route"] == "landmarks"
+    assert easy_links.choices["route"] == "columns"
     assert sparse.issparse(easy_links.coupling("t1"))
     assert easy_links.coupling("t1").shape == (5_200, 5_200)
     assert easy_links.matches["probability"].min() > 0.5
@@ -527,7 +530,7 @@ def test_unrelated_tables_are_refused():
 @pytest.mark.soak
 def test_as_accurate_as_the_search_of_all_pairs():
     tables, truth = made((1_500,) * 2, (20, 16), noise=0.12, rank=6)
-    shares = [scores(link_by(way, tables, random_state=0), truth)[1] for way in ("landmarks", "joint")]
+    shares = [scores(link_by(way, tables, random_state=0), truth)[1] for way in ("columns", "pairs")]
     assert 0.8 < shares[1] < 1.0
     assert shares[0] >= shares[1] - 0.002
 
@@ -584,7 +587,7 @@ def test_a_time_limit_is_kept_about(easy, seconds):
 @pytest.mark.slow
 def test_few_rows_are_no_error(rows):
     tables, truth = made((rows,) * 2, rank=2, noise=0.01)
-    links = link_by("landmarks", tables, effort="quick", random_state=0)
+    links = link_by("columns", tables, effort="quick", random_state=0)
     assert links.permutations["t1"].shape == truth["t1"].shape
 
 
@@ -614,7 +617,7 @@ def test_work_guard_neither_memory_nor_distances_grow_with_the_square_of_the_row
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert scores(links, truth)[1] > 0.97
-        distances.append(links.choices["landmarks"]["distances"])
+        distances.append(links.choices["work"]["distances"])
     assert peaks[1] < 5 * peaks[0]
     assert peaks[1] < 0.25 * 32_000**2 * 4
     assert distances[1] < 4**1.6 * distances[0]

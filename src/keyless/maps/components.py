@@ -1,9 +1,10 @@
-"""The rotation between two clouds of rows whose latents are not Gaussian, component by component.
+"""The rotation between two tables whose latents are not Gaussian, component by component.
 
-Independent component analysis turns each cloud onto its factors, up to order and signs. What is left is to find which
-factor of one table is which of the other, and which have no counterpart. Few rows are far out along two or three
-components at once. Two such rows at the same place suggest as many pairs of components; the rows that agree in these
-are paired, and other components, which had no part in that, must correlate over the pairs: if they do, they are added.
+Independent component analysis turns the latents of each table onto its factors, up to order and signs. What is left is
+to find which factor of one table is which of the other, and which have no counterpart. Few rows are far out along two
+or three components at once. Two such rows at the same place suggest as many pairs of components; the rows that agree in
+these are paired, and other components, which had no part in that, must correlate over the pairs: if they do, they are
+added.
 """
 
 from __future__ import annotations
@@ -15,27 +16,25 @@ from functools import cached_property, partial
 from itertools import combinations, islice, permutations, zip_longest
 
 import numpy as np
-from scipy.linalg import null_space
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
 
-from keyless.alignment.latents import paired_rotation
 from keyless.arrays import BoolArray, FloatArray, IntArray
-from keyless.landmarks.clouds import Cloud
-from keyless.landmarks.mapping import VERIFIED, LandmarkMap, first_landmarks, mutual_pairs
-from keyless.landmarks.scores import sampled
-from keyless.landmarks.shards import Sharded, in_batches
+from keyless.maps.by_pairs import Common, corrected, known_directions, rotation_of
+from keyless.maps.proposed import CONFIRMED, ProposedMap
+from keyless.model.positions import Positions
+from keyless.model.shards import Sharded, in_batches, sampled
 
-__all__ = ["Components", "find_components", "independent_directions", "match_by_pairs", "match_components"]
+__all__ = ["Components", "find_components", "from_components", "independent_directions"]
 
 
 Pair = tuple[int, int, int]
-"""A component of the left cloud, one of the right, and the sign between them."""
+"""A component of the left table, one of the right, and the sign between them."""
 
 _SAMPLE = 40_000
-"""Rows by which components are found, and pairs of rows by which a map is."""
+"""Rows by which components are found."""
 
 _ENDS = 60
 """Rows at either end of every component that are kept."""
@@ -66,11 +65,12 @@ _AGREEING = 3
 _SUPPORTED = 0.06
 """Where that many do, and so many first pairs led to the same, fewer rows must find each other to be convincing."""
 
-_VERIFICATIONS = 12
-"""How many different sets of pairs are verified at the most: few components fit each other in many wrong ways."""
+_TESTED = 12
+"""How many different sets of pairs are tested at the most: few components fit each other in many wrong ways."""
 
-_CORRECTIONS = 5
 _CORRELATED = 0.35
+"""Correlation over paired rows that a pair of components must have to be added."""
+
 _FEW_ROWS, _MOST_ROWS = 25, 480
 """Rows at either end of each of the first components, and at all ends of many, over which others must correlate."""
 
@@ -83,14 +83,14 @@ _CAUTION = 4.0
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """A cloud's independent components, and the rows far out along them.
+    """A table's independent components, and the rows far out along them.
 
     Attributes:
         directions: latents × components, orthonormal columns.
         rows: row numbers of the rows that are far out.
         values: those rows × components, unit variance over all rows.
         variance: what is not known of each, per row.
-        times: how many times more rows count than of a cloud as large as the other.
+        times: how many times more rows count than of a table as large as the other.
     """
 
     directions: FloatArray
@@ -134,39 +134,33 @@ class Components:
         return place[:, 0], place[:, 1:]
 
 
-def find_components(cloud: Cloud, *, other: int | None = None, rng: np.random.Generator) -> Components:
-    """Return the independent components of a cloud.
+def find_components(positions: Positions, *, other: int | None = None, rng: np.random.Generator) -> Components:
+    """Return the independent components of a table.
 
     Args:
-        cloud: the rows.
-        other: how many rows the cloud to be compared with has; None: as many.
+        positions: where the rows stand.
+        other: how many rows the table to be compared with has; None: as many.
         rng: draws the rows that components are found by.
     """
-    directions = independent_directions(cloud, rng)
-    turn = cloud.whitening @ directions
-    unknown = np.linalg.inv(np.eye(cloud.rank) + cloud.precision)
+    directions = independent_directions(positions, rng)
+    turn = positions.whitening @ directions
+    unknown = np.linalg.inv(np.eye(positions.rank) + positions.precision)
     # More of the larger, fewer of the smaller, so that the pairs to be looked at are as many as between equals.
-    times = float(np.sqrt(np.clip(len(cloud) / (other or len(cloud)), 1 / _UNEQUAL, _UNEQUAL)))
-    rows, far = _far_out(cloud.rows.turned(turn), round(_ENDS * max(times, 1.0)), round(_CORNERS * times))
+    times = float(np.sqrt(np.clip(len(positions) / (other or len(positions)), 1 / _UNEQUAL, _UNEQUAL)))
+    rows, far = _far_out(positions.rows.turned(turn), round(_ENDS * max(times, 1.0)), round(_CORNERS * times))
     return Components(directions, rows, far, np.einsum("ak,ab,bk->k", turn, unknown, turn), times)
 
 
-def independent_directions(cloud: Cloud, rng: np.random.Generator) -> FloatArray:
-    """Return orthonormal directions, as columns, along which a cloud's latents are as independent as can be.
+def independent_directions(positions: Positions, rng: np.random.Generator) -> FloatArray:
+    """Return orthonormal directions, as columns, along which a table's latents are as independent as can be.
 
     Args:
-        cloud: the rows.
+        positions: where the rows stand.
         rng: draws those they are found by.
     """
-    used = _known_directions(cloud)
-    sample = cloud.rows.take(sampled(len(cloud), _SAMPLE, rng)) @ cloud.whitening @ used
+    used = known_directions(positions)
+    sample = positions.rows.take(sampled(len(positions), _SAMPLE, rng)) @ positions.whitening @ used
     return np.asarray(used @ _unmixing(sample))
-
-
-def _known_directions(cloud: Cloud) -> FloatArray:
-    """Return orthonormal directions that the cloud knows of, as columns."""
-    values, vectors = np.linalg.eigh(cloud.whitening)
-    return np.asarray(vectors[:, values > 1e-9 * max(float(values.max(initial=0.0)), 1e-300)])
 
 
 def _unmixing(white: FloatArray) -> FloatArray:
@@ -228,72 +222,62 @@ def _farthest(rows: IntArray, far: FloatArray, ends: int, corners: int) -> tuple
     return rows[keep], far[keep]
 
 
-def match_components(
-    left: Cloud,
-    right: Cloud,
+def from_components(
+    left: Positions,
+    right: Positions,
     *,
     rng: np.random.Generator,
     expired: Callable[[], bool] = lambda: False,
-) -> LandmarkMap | None:
-    """Find which components of two clouds are the same, and return the rotation that makes them so.
+) -> ProposedMap | None:
+    """Find which components of two tables are the same, and return the rotation that makes them so.
 
-    Components without counterpart turn to directions that the other cloud knows nothing of, for which both may have to
+    Components without counterpart turn to directions that the other table knows nothing of, for which both may have to
     be padded: the rotation has as many rows as that takes. None where no pairs of components grow into more.
 
     Args:
-        left: one cloud.
-        right: the other.
+        left: where the left rows stand.
+        right: where the right rows stand.
         rng: draws the rows that components are found by.
         expired: tells whether time is up.
     """
-    one, other = (find_components(cloud, other=len(than), rng=rng) for cloud, than in ((left, right), (right, left)))
+    one, other = (find_components(own, other=len(than), rng=rng) for own, than in ((left, right), (right, left)))
     most = min(one.count, other.count)
     if most < 2:
         return None
-    best: tuple[list[Pair], _Common] | None = None
+    best: tuple[list[Pair], Common] | None = None
     checked: list[list[Pair]] = []
     led: list[Pair] = []
     same, tried = 0, []
     seeds = _interleaved(*(_seeds(one, other, size) for size in _CORNER_SIZES if size <= most))
     for seed in islice(seeds, _SEEDS):
-        if len(checked) == _VERIFICATIONS or expired():
+        if len(checked) == _TESTED or expired():
             break
         pairs = _grown(one, other, seed)
         if len(pairs) < min(_FIRST + _SUPPORT, most):
             continue
         if not any(_alike(pairs, before) for before in checked):
             checked.append(pairs)
-            common = _corrected(left, right, *_directions(one, other, pairs))
-            tried.append(("components", f"{len(pairs)} of {most}", common.verified))
-            if best is None or common.verified > best[1].verified:
+            common = corrected(left, right, *_directions(one, other, pairs))
+            tried.append(("components", f"{len(pairs)} of {most}", common.confirmed))
+            if best is None or common.confirmed > best[1].confirmed:
                 best, same, led = (pairs, common), 0, []
         if best is None or not _alike(pairs, best[0]):
             continue
         # One row far out along many components suggests many pairs of them: only what is new counts.
         same += not set(seed) <= set(led)
         led += seed
-        if same >= _AGREEING and best[1].verified >= _needed(best[0], same):
+        if same >= _AGREEING and best[1].confirmed >= _needed(best[0], same):
             break
     if best is None:
         return None
     pairs, common = best
-    rotation = _rotation((one.directions, common.left), (other.directions, common.right))
-    return LandmarkMap(rotation, common.rows, common.verified, same, tuple(tried), _needed(pairs, same))
-
-
-@dataclass(frozen=True, eq=False)
-class _Common:
-    """Directions of two clouds that are the same, how many held-out rows found each other by them, and which rows."""
-
-    left: FloatArray
-    right: FloatArray
-    verified: float
-    rows: IntArray
+    rotation = rotation_of((one.directions, common.left), (other.directions, common.right))
+    return ProposedMap(rotation, common.rows, common.confirmed, same, tuple(tried), _needed(pairs, same))
 
 
 def _needed(pairs: list[Pair], same: int) -> float:
     """Return the share of rows that must find each other for pairs of components to be convincing."""
-    return _SUPPORTED if len(pairs) >= _FIRST + _SUPPORT and same >= _AGREEING else VERIFIED
+    return _SUPPORTED if len(pairs) >= _FIRST + _SUPPORT and same >= _AGREEING else CONFIRMED
 
 
 def _alike(first: list[Pair], second: list[Pair]) -> bool:
@@ -377,78 +361,3 @@ def _correlations(left: FloatArray, right: FloatArray, coupling: FloatArray) -> 
 def _directions(one: Components, other: Components, pairs: list[Pair]) -> tuple[FloatArray, FloatArray]:
     first, second, sign = (np.array(part) for part in zip(*pairs, strict=True))
     return one.directions[:, first], other.directions[:, second] * sign
-
-
-def match_by_pairs(
-    left: Cloud, right: Cloud, rows: IntArray, *, name: str, rng: np.random.Generator
-) -> LandmarkMap | None:
-    """Return the rotation that pairs of rows suggest, of which not all need to be right.
-
-    Directions along which the pairs do not correlate are taken for those of one cloud alone.
-
-    Args:
-        left: one cloud.
-        right: the other.
-        rows: k × 2.
-        name: what to call the pairs in the record of what was tried.
-        rng: draws the pairs that are used, of very many.
-    """
-    rows = rows[sampled(len(rows), _SAMPLE, rng)]
-    first, second = (cloud.rows.take(rows[:, k]) @ cloud.whitening for k, cloud in enumerate((left, right)))
-    onto, strength, turned = np.linalg.svd(first.T @ second / max(len(rows), 1))
-    # Of pairs at random the strongest correlation is about twice the root of latents by rows.
-    shared = strength > max(0.3 * float(strength.max()), 3 * np.sqrt(left.rank / max(len(rows), 1)))
-    if not shared.any():
-        return None
-    common = _corrected(left, right, onto[:, shared], turned[shared].T)
-    rotation = _rotation((_known_directions(left), common.left), (_known_directions(right), common.right))
-    return LandmarkMap(rotation, common.rows, common.verified, 1, (("pairs", name, common.verified),))
-
-
-def _corrected(left: Cloud, right: Cloud, onto: FloatArray, turned: FloatArray) -> _Common:
-    """Return directions that are the same, set right by the rows that find each other by them."""
-    landmarks = first_landmarks(left.marginal(onto), right.marginal(turned))
-    rotation = np.eye(onto.shape[1])
-    verified, found = landmarks.verified(rotation), mutual_pairs(landmarks.left, landmarks.right, rotation)
-    # Components are found with errors, and sometimes two of them mixed.
-    for _ in range(_CORRECTIONS):
-        # Those held out have no part in it.
-        fitting = found[(found < landmarks.count).any(axis=1)]
-        if len(fitting) <= 2 * len(rotation):
-            break
-        again = paired_rotation(landmarks.left.white[fitting[:, 0]], landmarks.right.white[fitting[:, 1]])
-        share = landmarks.verified(again)
-        if share < verified:
-            break
-        better = share > verified
-        rotation, verified = again, share
-        found = mutual_pairs(landmarks.left, landmarks.right, rotation)
-        if not better:
-            break
-    rows = np.stack([landmarks.left_rows[found[:, 0]], landmarks.right_rows[found[:, 1]]], axis=1)
-    return _Common(onto, turned @ rotation, verified, rows)
-
-
-def _rotation(left: tuple[FloatArray, FloatArray], right: tuple[FloatArray, FloatArray]) -> FloatArray:
-    """Return the rotation of the right latents, padded with empty ones, onto the left.
-
-    Args:
-        left: orthonormal directions that the left cloud knows of, and those of them that are common.
-        right: likewise, the common ones in the same order.
-    """
-    common = left[1].shape[1]
-    rank = max(len(left[0]), left[0].shape[1] + right[0].shape[1] - common)
-    own, empty = zip(*(_complements(*side, rank) for side in (left, right)), strict=True)
-    same = [np.pad(side[1], ((0, rank - len(side[1])), (0, 0))) for side in (left, right)]
-    # Common ones, those of the left alone, those of the right alone, and what is empty on both.
-    onto = np.concatenate([same[0], own[0], empty[0]], axis=1)
-    alone = own[0].shape[1]
-    turned = np.concatenate([same[1], empty[1][:, :alone], own[1], empty[1][:, alone:]], axis=1)
-    return np.asarray(turned @ onto.T)
-
-
-def _complements(all_known: FloatArray, common: FloatArray, rank: int) -> tuple[FloatArray, FloatArray]:
-    """Return a cloud's directions that are not common, and those it knows nothing of, among `rank` latents."""
-    padding = ((0, rank - len(all_known)), (0, 0))
-    own = all_known @ null_space(common.T @ all_known)
-    return np.pad(own, padding), null_space(np.pad(all_known, padding).T)

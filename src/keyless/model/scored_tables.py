@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,27 +11,14 @@ import numpy as np
 
 from keyless.arrays import Array, BoolArray, FloatArray, IntArray, array_like, batches, namespace, on_device
 from keyless.cluster import OnDisk
-from keyless.landmarks.shards import BATCH
-from keyless.model.factor_model import FactorModel, fit, fit_table
-from keyless.model.moments import Moments, fit_moments
 from keyless.model.scales import Scale, ScaleName, choose_scale
+from keyless.model.shards import BATCH, sampled
 
-__all__ = ["LargeTable", "fit_rows", "sampled"]
-
-
-_FEW_ROWS = 2_000
-"""The rank of rows with gaps is found with this many; all of them settle the rest."""
-
-
-def sampled(size: int, count: int, rng: np.random.Generator) -> IntArray:
-    """Return `count` row numbers drawn at random, in order; all where there are no more."""
-    if size <= count:
-        return np.arange(size)
-    return np.sort(rng.choice(size, count, replace=False, shuffle=False))
+__all__ = ["ScoredTable"]
 
 
 @dataclass(frozen=True, eq=False)
-class LargeTable:
+class ScoredTable:
     """A table as given, and the scales of its columns.
 
     Attributes:
@@ -47,7 +34,7 @@ class LargeTable:
     @classmethod
     def scaled(
         cls, values: Any, mask: Any, *, kinds: Sequence[ScaleName], rng: np.random.Generator, sample: int = 20_000
-    ) -> LargeTable:
+    ) -> ScoredTable:
         """Choose the scales by a sample of rows; numbers in a file are read from there, by whoever needs them.
 
         Args:
@@ -123,29 +110,3 @@ class LargeTable:
         values = xp.astype(values, xp.float64)
         centre, spread = (array_like(part, values) for part in self.plain)
         return xp.clip((values - centre) / spread, -self.largest, self.largest)
-
-
-def fit_rows(
-    values: FloatArray,
-    mask: BoolArray,
-    *,
-    rank: int,
-    start: FactorModel | None = None,
-    max_iter: int = 10,
-    expired: Callable[[], bool] | None = None,
-) -> FactorModel:
-    """Fit a factor model to many rows: from their sums where nothing is missing, else by a few steps of EM.
-
-    Args:
-        values: standard scores, 0 where missing.
-        mask: True where observed.
-        rank: factors to begin with.
-        start: where to begin, for rows with gaps; None: a model of the first rows, which finds the rank.
-        max_iter: steps over all rows with gaps.
-        expired: asked before every step, of rows without gaps, whether to end with the model there is.
-    """
-    if mask.all():
-        return fit_moments(Moments.of(values, mask), rank=rank, expired=expired)
-    if start is None:
-        start = fit_table(values[:_FEW_ROWS], mask[:_FEW_ROWS], largest_rank=rank, max_iter=60)
-    return fit(values, mask, start, max_iter=max_iter)[0]

@@ -10,8 +10,8 @@ from scipy.special import logsumexp
 
 from keyless.arrays import FloatArray, IntArray, batches
 from keyless.block import Block
-from keyless.likelihood.pairs import approximate_log_ratio, exact_log_ratio, pair_log_ratio
 from keyless.model.joint_model import JointModel
+from keyless.pairs.likelihood import approximate_log_ratio, exact_log_ratio, pair_log_ratio
 
 __all__ = ["likeliest"]
 

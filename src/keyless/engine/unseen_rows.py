@@ -8,19 +8,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from keyless.arrays import FloatArray, IntArray
-from keyless.landmarks.clouds import Cloud
-from keyless.landmarks.components import independent_directions, match_components
-from keyless.landmarks.mapping import find_map
-from keyless.landmarks.matching import Candidates, Matched
-from keyless.landmarks.near import find_near
-from keyless.landmarks.scores import sampled
+from keyless.maps.components import from_components, independent_directions
+from keyless.maps.far_rows import from_far_rows
+from keyless.model.positions import Places, Positions
+from keyless.model.shards import sampled
+from keyless.pairs.candidates import Candidates, Matched
+from keyless.pairs.nearest_rows import find_nearest_rows
 from keyless.pairs.posterior import largest, pair_places
 
 __all__ = ["Tested", "chance_score", "tested"]
 
 
 _SAMPLE = 2_000
+"""Rows whose best partner by chance is looked for, and matched rows by which mirror images are told."""
+
 _STARTS = 4
+"""Starts that are tried on rows far out where there is nothing to find; more of them reach no more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +44,13 @@ class Tested:
     latents: tuple[FloatArray, FloatArray]
 
 
-def tested(matched: Matched, candidates: Candidates, clouds: tuple[Cloud, Cloud], *, fitted: IntArray) -> Tested:
+def tested(matched: Matched, candidates: Candidates, places: Places, *, fitted: IntArray) -> Tested:
     """Return how the matches of rows that a model was not fitted to did.
 
     Args:
         matched: the matches.
         candidates: the pairs they were chosen from, without those that must not be.
-        clouds: where the rows of both sides stand.
+        places: where the rows of both tables stand.
         fitted: left rows that the model may have been fitted to, or whose partners were told.
     """
     ratios, permutation = candidates.ratios, matched.permutation
@@ -63,14 +66,14 @@ def tested(matched: Matched, candidates: Candidates, clouds: tuple[Cloud, Cloud]
     ]
     sharpness = float(np.mean(mutual)) if len(rows) else 0.0
     pairs = np.flatnonzero(permutation >= 0)
-    far = clouds[0].outermost(_SAMPLE, among=permutation >= 0)
-    latents = clouds[0].rows.take(far), clouds[1].rows.take(permutation[far])
+    far = places[0].outermost(_SAMPLE, among=permutation >= 0)
+    latents = places[0].rows.take(far), places[1].rows.take(permutation[far])
     return Tested(float(floored.sum() / could), sharpness, len(pairs) / smaller, latents)
 
 
 def chance_score(
-    left: Cloud,
-    right: Cloud,
+    left: Positions,
+    right: Positions,
     *,
     rng: np.random.Generator,
     expired: Callable[[], bool] = lambda: False,
@@ -81,12 +84,12 @@ def chance_score(
     with them all that a wrong map could go by. The search for a map and for each row's likeliest partner is run again.
     """
     destroyed = right.scattered(independent_directions(right, rng), rng)
-    found = find_map(left, destroyed, agreeing=1, most=_STARTS, expired=expired)
-    by_components = None if expired() else match_components(left, destroyed, rng=rng, expired=expired)
-    if by_components is not None and by_components.verified > found.verified:
+    found = from_far_rows(left, destroyed, agreeing=1, most=_STARTS, expired=expired)
+    by_components = None if expired() else from_components(left, destroyed, rng=rng, expired=expired)
+    if by_components is not None and by_components.confirmed > found.confirmed:
         found = by_components
     rank = len(found.rotation)
     left, turned = left.padded(rank), destroyed.padded(rank).turned(found.rotation)
-    near = find_near((left, turned), (sampled(len(left), _SAMPLE, rng), None), seed=int(rng.integers(2**31)))
+    near = find_nearest_rows((left, turned), (sampled(len(left), _SAMPLE, rng), None), seed=int(rng.integers(2**31)))
     # Who is no nearer than a stranger would be is left alone.
     return float(np.maximum(near.best, 0.0).mean()), near.evaluations

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import IntArray, SingleArray, batches
-from keyless.landmarks.scores import LargeTable, sampled
-from keyless.landmarks.shards import BATCH
 from keyless.model.scales import Scale
+from keyless.model.scored_tables import ScoredTable
+from keyless.model.shards import BATCH, sampled
 from keyless.pairs.neighbours import nearest
 
-__all__ = ["similar_rows"]
+__all__ = ["pairs_by_columns"]
 
 
 _SIMILAR = 5_000
 """Rows whose nearest by columns that both tables have give a first map."""
 
 
-def similar_rows(
-    tables: tuple[LargeTable, LargeTable],
+def pairs_by_columns(
+    tables: tuple[ScoredTable, ScoredTable],
     columns: Sequence[tuple[int, int]],
     *,
     rng: np.random.Generator,
@@ -55,7 +55,7 @@ def similar_rows(
 
 
 def _seen_values(
-    table: LargeTable, rows: IntArray, columns: Sequence[int], scales: Sequence[Scale]
+    table: ScoredTable, rows: IntArray, columns: Sequence[int], scales: Sequence[Scale]
 ) -> tuple[IntArray, SingleArray]:
     """Return those of some rows of which all of some columns are seen, and their values on given scales."""
     values, seen = np.empty((len(rows), len(columns)), dtype=np.float32), np.empty(len(rows), dtype=bool)

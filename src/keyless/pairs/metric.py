@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keyless.arrays import FloatArray, SingleArray, batches
-from keyless.landmarks.shards import BATCH
+from keyless.model.shards import BATCH
 
 __all__ = ["Metric"]
 

@@ -1,8 +1,8 @@
-"""For rows of one cloud the likeliest rows of another, cell by cell of the space where distance is likelihood.
+"""For rows of one table the likeliest rows of another, cell by cell of the space where distance is likelihood.
 
 Every point is in one cell, and every row looks first into the cell it is in itself. Who has not surely found its
 partner there looks behind the nearest border, and who has not found it there either looks into all other cells that may
-hold somebody who matters. Up to `cells.CELL` points there is one cell. Cells are made of pieces of the clouds' shards,
+hold somebody who matters. Up to `cells.CELL` points there is one cell. Cells are made of pieces of the tables' shards,
 so that nobody holds all rows.
 """
 
@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import FloatArray, IntArray, SingleArray, batches
-from keyless.landmarks.cells import CELL, Cells
-from keyless.landmarks.clouds import Cloud
-from keyless.landmarks.metric import Metric
-from keyless.landmarks.scores import sampled
-from keyless.landmarks.shards import Sharded, in_batches, split
+from keyless.model.positions import Places
+from keyless.model.shards import Sharded, in_batches, sampled, split
+from keyless.pairs.cells import CELL, Cells
+from keyless.pairs.metric import Metric
 from keyless.pairs.neighbours import nearest
 
-__all__ = ["HOPELESS", "Near", "find_near"]
+__all__ = ["HOPELESS", "NearestRows", "find_nearest_rows"]
 
 Part = tuple[IntArray | None, IntArray | None]
 
@@ -53,7 +52,7 @@ _MOST_CELLS = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Near:
+class NearestRows:
     """Pairs of near rows, by number.
 
     Attributes:
@@ -114,27 +113,27 @@ class _Piece:
         return _Piece(self.numbers[rows], self.vectors[rows], self.offsets[rows], self.best[rows])
 
 
-def find_near(
-    clouds: tuple[Cloud, Cloud],
+def find_nearest_rows(
+    places: Places,
     part: Part = (None, None),
     *,
     exact: bool = True,
     further: bool = False,
     lowest: float = -np.inf,
     seed: int = 0,
-) -> Near:
+) -> NearestRows:
     """Return for left rows the likeliest right rows.
 
     Args:
-        clouds: where the rows of both sides stand.
+        places: where the rows of both tables stand.
         part: left rows to look for, each once, and right rows to look among; None: all.
         exact: whether all rows of a side have the same precision, so that ratios are exact.
         further: rows whose partner may well not be among the nearest look at more of them.
         lowest: ratio below which no pair is wanted.
         seed: of the search.
     """
-    left, right = (cloud.rows for cloud in clouds)
-    metric = Metric.between(clouds[0].precision, clouds[1].precision)
+    left, right = (each.rows for each in places)
+    metric = Metric.between(places[0].precision, places[1].precision)
     total = len(right) if part[1] is None else len(part[1])
     device = left.workers.device
     most = CELL if device is None else _CELL_ON_DEVICE
@@ -243,15 +242,15 @@ class _Found:
     Attributes:
         near: what they found in the cell itself.
         home: the cell.
-        restless: those that have not surely found their partner, and may find one elsewhere.
+        undecided: those that have not surely found their partner, and may find one elsewhere.
         visited: of each of these, another cell that it has looked into, or looks into next.
-        going: who looks into which cell next, as places among the restless.
+        going: who looks into which cell next, as places among the undecided.
         cut: how many of them would have to look into more cells than they may.
     """
 
-    near: Near
+    near: NearestRows
     home: int
-    restless: _Piece
+    undecided: _Piece
     visited: IntArray
     going: dict[int, IntArray]
     cut: int = 0
@@ -262,15 +261,15 @@ def _search(asking: list[_Piece], points: list[_Piece], cell: int, how: _How) ->
     queries, others = _Piece.joined(asking), _Piece.joined(points)
     near = _in_cell(queries, others, how)
     best = near.best.astype(np.float64)
-    restless = _Piece(queries.numbers, queries.vectors, queries.offsets, best)
+    undecided = _Piece(queries.numbers, queries.vectors, queries.offsets, best)
     visited = np.full(len(best), -1)
     if len(how.cells) > 1:
-        for rows, distance in _elsewhere(restless, np.flatnonzero(~_sure(best, how)), cell, visited, how):
+        for rows, distance in _elsewhere(undecided, np.flatnonzero(~_sure(best, how)), cell, visited, how):
             visited[rows] = np.where(np.isinf(distance).all(axis=1), -1, distance.argmin(axis=1))
     there = np.flatnonzero(visited >= 0)
     visited = visited[there]
     going = {other: np.flatnonzero(visited == other) for other in np.unique(visited).tolist()}
-    return _Found(near, cell, restless[there], visited, going)
+    return _Found(near, cell, undecided[there], visited, going)
 
 
 def _still_looking(found: _Found, seen: list[tuple[IntArray, FloatArray]], how: _How) -> _Found:
@@ -281,16 +280,16 @@ def _still_looking(found: _Found, seen: list[tuple[IntArray, FloatArray]], how: 
         seen: rows that looked into other cells, and the best that they saw there.
         how: the same for all.
     """
-    pieces, best = found.restless, found.restless.best.copy()
+    pieces, best = found.undecided, found.undecided.best.copy()
     order = np.argsort(pieces.numbers)
     for rows, ratio in seen:
         place = np.minimum(np.searchsorted(pieces.numbers[order], rows), max(len(order) - 1, 0))
         own = pieces.numbers[order[place]] == rows if len(order) else np.zeros(len(rows), dtype=bool)
         np.maximum.at(best, order[place[own]], ratio[own])
-    restless = replace(pieces, best=best)
+    undecided = replace(pieces, best=best)
     going: dict[int, list[IntArray]] = {}
     cut = 0
-    for rows, distance in _elsewhere(restless, np.flatnonzero(~_sure(best, how)), found.home, found.visited, how):
+    for rows, distance in _elsewhere(undecided, np.flatnonzero(~_sure(best, how)), found.home, found.visited, how):
         into = np.isfinite(distance)
         many = into.sum(axis=1) > _MOST_CELLS - 2
         if many.any():
@@ -300,7 +299,7 @@ def _still_looking(found: _Found, seen: list[tuple[IntArray, FloatArray]], how: 
         for other in np.flatnonzero(into.any(axis=0)).tolist():
             going.setdefault(other, []).append(rows[into[:, other]])
     chosen = {other: np.concatenate(rows) for other, rows in going.items()}
-    return replace(found, restless=restless, going=chosen, cut=cut)
+    return replace(found, undecided=undecided, going=chosen, cut=cut)
 
 
 def _sure(best: FloatArray, how: _How) -> Any:
@@ -322,7 +321,7 @@ def _elsewhere(queries: _Piece, rows: IntArray, home: int, visited: IntArray, ho
         yield some, distance
 
 
-def _search_again(asking: list[_Piece], points: list[_Piece], how: _How) -> Near:
+def _search_again(asking: list[_Piece], points: list[_Piece], how: _How) -> NearestRows:
     """Let rows of other cells look into one."""
     queries, others = _Piece.joined(asking), _Piece.joined(points)
     return _in_cell(queries, others, how, known=queries.best)
@@ -333,10 +332,10 @@ def _counts(found: _Found, cells: int) -> list[int]:
 
 
 def _going_to(found: _Found, cell: int) -> _Piece:
-    return found.restless[found.going[cell]]
+    return found.undecided[found.going[cell]]
 
 
-def _best_of(near: Near) -> tuple[IntArray, SingleArray]:
+def _best_of(near: NearestRows) -> tuple[IntArray, SingleArray]:
     return near.asked, near.best
 
 
@@ -344,11 +343,11 @@ def _cut(found: _Found) -> int:
     return found.cut
 
 
-def _bare(found: _Found) -> Near:
+def _bare(found: _Found) -> NearestRows:
     return found.near
 
 
-def _merged(first: list[Near], again: list[Near], size: int, how: _How) -> Near:
+def _merged(first: list[NearestRows], again: list[NearestRows], size: int, how: _How) -> NearestRows:
     """Return what was found in all cells; of each row as many pairs as one cell would give."""
     every = first + again
     rows, columns, values = (
@@ -370,7 +369,7 @@ def _merged(first: list[Near], again: list[Near], size: int, how: _How) -> Near:
         kept = _best_few(rows, bar[rows] - values, how)
         rows, columns, values = rows[kept], columns[kept], values[kept]
     evaluations, recall = sum(near.evaluations for near in every), min(near.recall for near in every)
-    return Near(rows, columns, values, asked, best, second, evaluations, recall)
+    return NearestRows(rows, columns, values, asked, best, second, evaluations, recall)
 
 
 def _best_few(rows: IntArray, behind: FloatArray, how: _How) -> IntArray:
@@ -398,7 +397,7 @@ def _best_few(rows: IntArray, behind: FloatArray, how: _How) -> IntArray:
     return order[keep]
 
 
-def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | None = None) -> Near:
+def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | None = None) -> NearestRows:
     """Return the likeliest points of each query; hopeless ones are left out, beside what is known already, too."""
     queries, points, offsets = asking.vectors, others.vectors, asking.offsets
     count = min(how.candidates, len(points))
@@ -432,7 +431,7 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
         values = np.concatenate([values, ratios[keep]])
         evaluations, recall = evaluations + more.evaluations, min(recall, more.recall)
     numbers = asking.numbers
-    return Near(
+    return NearestRows(
         numbers[rows], others.numbers[columns], values, numbers, best, runner_up.astype(np.float32), evaluations, recall
     )
 

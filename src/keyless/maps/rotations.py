@@ -17,13 +17,13 @@ from typing import Literal
 import numpy as np
 
 from keyless.arrays import BoolArray, FloatArray, IntArray
-from keyless.likelihood.pairs import approximate_log_ratio, couple, forbid
-from keyless.model.factor_model import Information, posterior
+from keyless.model.factor_model import Information
+from keyless.model.latents import Latents
+from keyless.pairs.likelihood import approximate_log_ratio, couple, forbid
 from keyless.progress import check_time
 
 __all__ = [
     "Alignment",
-    "Latents",
     "SignatureKind",
     "alignments",
     "anneal",
@@ -36,8 +36,6 @@ __all__ = [
     "signature_cost",
     "signature_starts",
     "signatures",
-    "whiten",
-    "whitening",
 ]
 
 SignatureKind = Literal["product", "distance", "cosine"]
@@ -51,40 +49,6 @@ _WARM_STEPS, _COLD_STEPS = 10, 50
 
 _PLANES, _BEAM = 3, 4
 """Directions of worst fit in whose planes a local optimum is turned, and local optima that are turned in a round."""
-
-
-@dataclass(frozen=True, eq=False)
-class Latents:
-    """A table's latents.
-
-    Attributes:
-        info: what each row says about them.
-        means: their posterior means.
-        white: the means with unit spread in every direction.
-    """
-
-    info: Information
-    means: FloatArray
-    white: FloatArray
-
-    @classmethod
-    def of(cls, info: Information) -> Latents:
-        """Return the latents that the information is about."""
-        means = posterior(info)[0]
-        return cls(info, means, whiten(means))
-
-    def __getitem__(self, rows: IntArray) -> Latents:
-        return Latents(self.info[rows], self.means[rows], self.white[rows])
-
-    def __len__(self) -> int:
-        return len(self.white)
-
-    def landmarks(self, count: int) -> IntArray:
-        """Return the `count` rows farthest out, all where there are fewer: outliers are so in every table."""
-        norm = (self.white**2).sum(axis=1)
-        if len(norm) <= count:
-            return np.arange(len(norm))
-        return np.sort(np.argsort(-norm, kind="stable")[:count])
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,20 +68,6 @@ class Alignment:
     log_ratio: FloatArray
     score: float
     start: str
-
-
-def whiten(factors: FloatArray) -> FloatArray:
-    """Return the rows times the inverse square root of their second moment; empty directions stay empty."""
-    white: FloatArray = factors @ whitening(factors.T @ factors / len(factors))
-    return white
-
-
-def whitening(second: FloatArray) -> FloatArray:
-    """Return the inverse square root of a second moment, 0 in empty directions."""
-    values, vectors = np.linalg.eigh(second)
-    used = values > 1e-10 * max(float(values.max(initial=0.0)), np.finfo(float).tiny)
-    scale = np.where(used, 1.0 / np.sqrt(np.where(used, values, 1.0)), 0.0)
-    return np.asarray((vectors * scale) @ vectors.T, dtype=np.float64)
 
 
 def signatures(factors: FloatArray, rows: IntArray, *, kind: SignatureKind = "product", size: int = 128) -> FloatArray:
@@ -332,7 +282,7 @@ def alignments(
     allowed: BoolArray | None = None,
     given: Sequence[tuple[str, FloatArray]] = (),
     rounds: int = 3,
-    landmarks: int = 500,
+    farthest: int = 500,
 ) -> Iterator[Alignment]:
     """Yield alignments of the right table onto the left one, the cheapest and most reliable first.
 
@@ -345,9 +295,9 @@ def alignments(
         allowed: which pairs may be; None allows all.
         given: named couplings to try first.
         rounds: how many rounds of kicks at most.
-        landmarks: larger tables are annealed on this many of their outermost rows.
+        farthest: larger tables are annealed on this many of their rows farthest out.
     """
-    search = _Search(Latents.of(left), Latents.of(right), allowed, landmarks)
+    search = _Search(Latents.of(left), Latents.of(right), allowed, farthest)
     pool: list[Alignment] = []
     for name, coupling in given:
         for found in search.from_given(coupling, name):
@@ -369,11 +319,11 @@ def alignments(
 
 
 class _Search:
-    """Two tables' latents, and those of their landmarks, on which the annealing is done."""
+    """Two tables' latents, and those of their rows farthest out, on which the annealing is done."""
 
-    def __init__(self, left: Latents, right: Latents, allowed: BoolArray | None, landmarks: int) -> None:
+    def __init__(self, left: Latents, right: Latents, allowed: BoolArray | None, farthest: int) -> None:
         self.left, self.right, self.allowed = left, right, allowed
-        self.left_rows, self.right_rows = left.landmarks(landmarks), right.landmarks(landmarks)
+        self.left_rows, self.right_rows = left.farthest(farthest), right.farthest(farthest)
         self.whole = len(self.left_rows) == len(left) and len(self.right_rows) == len(right)
         self.small_left, self.small_right = left[self.left_rows], right[self.right_rows]
         self.small_allowed = None if allowed is None else allowed[np.ix_(self.left_rows, self.right_rows)]

@@ -10,11 +10,11 @@ import numpy as np
 from scipy import sparse
 
 from keyless.arrays import BoolArray, FloatArray, IntArray, SingleArray, batches, to_numpy
+from keyless.assignment.in_parts import match_in_parts
 from keyless.cluster import LOCAL, Workers
-from keyless.landmarks.assigning import match_in_parts
-from keyless.landmarks.clouds import Cloud, Side, rows_at_a_time
-from keyless.landmarks.near import HOPELESS, find_near
-from keyless.likelihood.pairs import exact_log_ratio, marginals
+from keyless.model.positions import Entities, Places, rows_at_a_time
+from keyless.pairs.likelihood import exact_log_ratio, marginals
+from keyless.pairs.nearest_rows import HOPELESS, find_nearest_rows
 from keyless.pairs.posterior import best_other, largest, pair_places, prior_log_odds
 
 __all__ = ["Candidates", "Matched", "find_candidates", "limited", "match_candidates", "sure_pairs"]
@@ -98,9 +98,9 @@ class Matched:
 
 
 def find_candidates(
-    left: Side,
-    right: Side,
-    clouds: tuple[Cloud, Cloud],
+    left: Entities,
+    right: Entities,
+    places: Places,
     *,
     parts: Iterable[tuple[IntArray | None, IntArray | None]] = ((None, None),),
     every: bool = False,
@@ -112,20 +112,22 @@ def find_candidates(
     Args:
         left: one side.
         right: the other, about the same latents.
-        clouds: where the rows of both stand.
+        places: where the rows of both stand.
         parts: left rows to look for partners of, each once, and right rows to look among; None: all.
         every: keep hopeless ones too.
         further: rows whose partner may well not be among the nearest look at more of them.
         seed: of the search.
     """
     exact = left.uniform and right.uniform
-    shape = (len(clouds[0]), len(clouds[1]))
+    shape = (len(places[0]), len(places[1]))
     lowest = -np.inf if every else _floor(shape)
     runner_up = np.full(shape[0], -np.inf, dtype=np.float32)
     listed: list[tuple[IntArray, IntArray, SingleArray]] = []
     evaluations, recall = 0, 1.0
     for part in parts:
-        near = find_near(clouds, part, exact=exact, further=further, lowest=lowest if exact else -np.inf, seed=seed)
+        near = find_nearest_rows(
+            places, part, exact=exact, further=further, lowest=lowest if exact else -np.inf, seed=seed
+        )
         runner_up[near.asked] = near.runner_up
         listed.append((near.rows, near.columns, near.values))
         evaluations, recall = evaluations + near.evaluations, min(recall, near.recall)
@@ -148,7 +150,7 @@ def _end_to_end(parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.int32), *parts])
 
 
-def exact_ratios(left: Side, right: Side, rows: IntArray, columns: IntArray) -> FloatArray:
+def exact_ratios(left: Entities, right: Entities, rows: IntArray, columns: IntArray) -> FloatArray:
     """Return the log-likelihood ratios of listed pairs, each row's own gaps taken into account."""
     workers, parts = left.workers, []
     for part in batches(len(rows), _PAIRS_OF_A_TASK):
@@ -158,7 +160,7 @@ def exact_ratios(left: Side, right: Side, rows: IntArray, columns: IntArray) -> 
     return np.concatenate([np.empty(0), *workers.fetch(parts)])
 
 
-def _exact_part(left: Side, right: Side, place: IntArray, device: Any) -> FloatArray:
+def _exact_part(left: Entities, right: Entities, place: IntArray, device: Any) -> FloatArray:
     """Return the log-likelihood ratios of right entities, each with the left one at its place."""
     found = np.empty(len(place))
     for part in batches(len(place), rows_at_a_time(device)):

@@ -1,3 +1,0 @@
-"""First correspondences between tables, one start each."""
-
-__all__: list[str] = []
