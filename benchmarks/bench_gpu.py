@@ -40,6 +40,7 @@ from keyless.model.positions import Entities
 from keyless.model.scored_tables import ScoredTable
 from keyless.pairs import likelihood
 from keyless.pairs.candidates import exact_ratios
+from keyless.pairs.posterior import marginals
 
 QUESTION = "Many rows on a graphics card"
 
@@ -159,7 +160,7 @@ def steps(devices: list[str]) -> list[dict[str, Any]]:
         "probabilities of candidates",
         "2 for each of 1,000,000 rows",
         only="cpu",
-        cpu=partial(likelihood.marginals, listed),
+        cpu=partial(marginals, listed),
     )
     return found
 

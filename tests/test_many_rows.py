@@ -8,8 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import sparse
 
 import keyless
@@ -19,18 +17,13 @@ from keyless.model.factor_model import Information
 from keyless.model.positions import Positions
 from keyless.model.scored_tables import ScoredTable
 from keyless.pairs import neighbours
-from keyless.pairs.candidates import Candidates, match_candidates
-from keyless.pairs.constraints import Constraints
-from keyless.pairs.likelihood import (
-    couple_or_nobody,
-    couple_weighted,
-    exact_log_ratio,
-    marginals,
-)
+from keyless.pairs.candidates import limited
+from keyless.pairs.likelihood import exact_log_ratio
 from keyless.pairs.limits import Limits
+from keyless.pairs.matching import match_listed
 from keyless.pairs.metric import Metric
 from keyless.pairs.neighbours import nearest
-from keyless.pairs.posterior import prior_log_odds
+from keyless.pairs.posterior import marginals
 from ways import link_by
 
 DRAWS = {
@@ -251,16 +244,6 @@ def test_known_pairs_give_the_map_at_once(rng):
 # --- Probabilities and constraints --------------------------------------------------------------------------------
 
 
-def test_listed_pairs_are_coupled_as_all_pairs_are(rng):
-    ratios = rng.normal(size=(12, 15)) * 3
-    ratios[np.arange(12), np.arange(12)] += 9
-    for common in (6.0, 11.0):
-        weights = sparse.csr_array(ratios + prior_log_odds(ratios.shape, common))
-        found = couple_weighted(weights).toarray()
-        expected = couple_or_nobody(ratios, common=common, negligible=-np.inf).toarray()
-        np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
 def frequencies(weights):
     """Marginals by listing every matching."""
     rows, columns = weights.shape
@@ -275,14 +258,23 @@ def frequencies(weights):
 
 
 def test_probabilities_are_the_frequencies_among_all_matchings(rng):
-    errors = {"marginals": [], "scalings": []}
+    errors = {0.85: [], 0.0: []}
     for _ in range(30):
         weights = rng.normal(size=(4, 4)) * 2 + rng.choice([0.0, 3.0, 6.0])
         truth = frequencies(weights)
-        for name, function in (("marginals", marginals), ("scalings", couple_weighted)):
-            errors[name].append(np.abs(function(sparse.csr_array(weights)).toarray() - truth).mean())
-    assert np.mean(errors["marginals"]) < 0.02
-    assert np.mean(errors["marginals"]) < 0.5 * np.mean(errors["scalings"])
+        for gamma, found in errors.items():
+            found.append(np.abs(marginals(sparse.csr_array(weights), gamma=gamma).toarray() - truth).mean())
+    assert np.mean(errors[0.85]) < 0.02
+    assert np.mean(errors[0.85]) < 0.5 * np.mean(errors[0.0])
+
+
+def test_pairs_without_rivals_do_not_depend_on_others(rng):
+    """A lone pair is as likely as its odds say, and the others have the probabilities they have by themselves."""
+    weights = rng.normal(size=(3, 4))
+    both = sparse.block_diag([weights, [[np.log(3.0)]]], format="csr")
+    found = marginals(sparse.csr_array(both)).toarray()
+    np.testing.assert_allclose(found[3, 4], 0.75)
+    np.testing.assert_allclose(found[:3, :4], marginals(sparse.csr_array(weights)).toarray())
 
 
 def test_probabilities_of_extreme_weights():
@@ -294,92 +286,48 @@ def test_probabilities_of_extreme_weights():
     assert marginals(sparse.csr_array((3, 4))).nnz == 0
 
 
-def group_labels(size):
-    return st.one_of(st.none(), st.lists(st.integers(-1, 2), min_size=size, max_size=size).map(np.array))
-
-
-@st.composite
-def constraints(draw):
-    sizes = draw(st.integers(1, 6)), draw(st.integers(1, 6))
-    count = draw(st.integers(0, min(sizes)))
-    sure = list(
-        zip(draw(st.permutations(range(sizes[0])))[:count], draw(st.permutations(range(sizes[1])))[:count], strict=True)
-    )
-    cells = st.tuples(st.integers(0, sizes[0] - 1), st.integers(0, sizes[1] - 1))
-    wrong = [cell for cell in draw(st.lists(cells, max_size=6)) if cell not in sure]
-    groups = tuple(draw(group_labels(size)) for size in sizes) if draw(st.booleans()) else ()
-    return Constraints(
-        sizes,
-        groups,
-        {(0, 1): np.array(sure, dtype=np.int64).reshape(-1, 2)} if draw(st.booleans()) else {},
-        {(0, 1): np.array(wrong, dtype=np.int64).reshape(-1, 2)} if draw(st.booleans()) else {},
-    )
-
-
-@given(constraints())
-def test_what_may_be_without_a_table_of_all_pairs(limits):
-    allowed = limits.allowed(0, 1)
-    allowed = np.ones(limits.sizes, dtype=bool) if allowed is None else allowed
-    rows, columns = (index.ravel() for index in np.indices(limits.sizes))
-    np.testing.assert_array_equal(limits.permits(0, 1, rows, columns), allowed.ravel())
-    np.testing.assert_array_equal(Limits.of_tables(limits, 1, limits.sizes).choices, allowed.sum(axis=1))
-
-
 # --- Candidates to matches ----------------------------------------------------------------------------------------
 
 
-def candidates(ratios):
-    ratios = np.asarray(ratios, dtype=float)
-    return Candidates(sparse.csr_array(ratios), np.full(len(ratios), -np.inf, dtype=np.float32))
+def matched(ratios, **options):
+    return match_listed(sparse.csr_array(np.asarray(ratios, dtype=float)), **options)
 
 
 def test_who_may_be_alone_is_where_the_odds_are_low():
     ratios = np.diag([20.0] * 30)
     ratios[0, 0], ratios[0, 1] = -15.0, -14.0
-    assert match_candidates(candidates(ratios), may_be_alone=True).permutation.tolist() == [-1, *range(1, 30)]
-    assert match_candidates(candidates(ratios), may_be_alone=False).permutation.tolist() == list(range(30))
+    assert matched(ratios, every_row=False).permutation.tolist() == [-1, *range(1, 30)]
+    assert matched(ratios, every_row=True).permutation.tolist() == list(range(30))
 
 
 def test_whether_rows_may_be_alone_is_decided_from_the_data():
     ratios = np.diag([20.0] * 1_000)
-    assert not match_candidates(candidates(ratios), may_be_alone=None).may_be_alone
+    assert matched(ratios, every_row=None).every_row
     ratios[:100] = 0
     ratios[np.arange(100), np.arange(100)] = -20.0
-    found = match_candidates(candidates(ratios), may_be_alone=None)
-    assert found.may_be_alone
+    found = matched(ratios, every_row=None)
+    assert not found.every_row
     assert np.all(found.permutation[:100] == -1)
-    assert np.all(found.stated > 0.98)
-    assert match_candidates(candidates(ratios[:, :900]), may_be_alone=None).may_be_alone
+    assert np.all(found.chances.answers(found.permutation) > 0.98)
+    assert not matched(ratios[:, :900], every_row=None).every_row
 
 
 def test_every_row_that_can_gets_a_partner():
     """A pair more counts for more than any choice: here the best pair would leave two rows alone."""
     ratios = sparse.csr_array(([5_000.0, -3_000.0, -2_500.0], ([0, 0, 1], [0, 1, 0])), shape=(2, 2))
-    found = match_candidates(Candidates(ratios, np.full(2, -np.inf)), may_be_alone=False)
-    assert found.permutation.tolist() == [1, 0]
+    assert match_listed(ratios, every_row=True).permutation.tolist() == [1, 0]
 
 
 def test_known_pairs_hold_and_forbidden_ones_do_not():
-    limits = Constraints((4, 4), (), {(0, 1): np.array([[0, 1]])}, {(0, 1): np.array([[2, 2]])})
-    found = match_candidates(
-        candidates(np.diag([20.0] * 4) + 1.0),
-        may_be_alone=True,
-        permits=lambda rows, columns: limits.permits(0, 1, rows, columns),
-        known=limits.known[0, 1],
-    )
+    limits = Limits((4, 4), known=np.array([[0, 1]]), forbidden=np.array([[2, 2]]))
+    ratios = limited(sparse.csr_array(np.diag([20.0] * 4) + 1.0), limits)
+    assert ratios[[0], :].nnz == ratios[:, [1]].nnz == 1
+    found = match_listed(ratios, every_row=False)
     assert found.permutation[0] == 1
     assert found.permutation[2] != 2
     assert found.permutation[3] == 3
     assert found.permutation[1] not in (0, 1) or found.permutation[1] == 0
-    assert found.stated[0] > 0.999
-    assert np.isinf(found.margin[0])
-
-
-def test_the_margin_is_over_the_next_best():
-    ratios = np.array([[12.0, 9.0, 1.0], [0.5, 14.0, 2.0], [1.0, 2.0, 11.0]])
-    found = match_candidates(candidates(ratios), may_be_alone=False)
-    np.testing.assert_allclose(found.margin, [3.0, 12.0, 9.0])
-    np.testing.assert_allclose(found.ratio, [12.0, 14.0, 11.0])
+    assert found.chances.answers(found.permutation)[0] > 0.999
 
 
 def test_rows_outside_the_sample_stay_in_range():

@@ -10,14 +10,13 @@ from keyless.pairs.likelihood import (
     approximate_log_ratio,
     best_candidates,
     couple,
-    couple_or_nobody,
     exact_log_ratio,
     expected_log_ratio,
     forbid,
     log_z,
     pair_log_ratio,
 )
-from keyless.pairs.posterior import prior_log_odds
+from keyless.pairs.posterior import prior_log_odds, scaled
 
 
 def plain_model(rng, columns, rank):
@@ -149,30 +148,16 @@ def test_couplings_give_the_smaller_side_a_partner(rng, shape):
     np.testing.assert_allclose(coupling.sum(axis=0), smaller / shape[1], atol=1e-7)
 
 
-def test_strangers_get_the_rest_of_the_mass(rng):
-    """The fixed point: P = u·K·v with u + P·1 = 1 in proportion, so that 1 − row sum is the weight of staying alone."""
-    score = 4 * rng.normal(size=(12, 9))
-    coupling = couple_or_nobody(score, common=5.0, max_iter=5000, tolerance=1e-12).toarray()
-    assert coupling.min() >= 0
-    rows, columns = coupling.sum(axis=1), coupling.sum(axis=0)
-    assert rows.max() < 1
-    assert columns.max() < 1
-    alone = (1 - rows)[:, None] * (1 - columns)[None, :]
-    odds = np.exp(score + prior_log_odds(score.shape, 5.0))
-    kept = odds > np.exp(-20)
-    np.testing.assert_allclose(coupling[kept], (alone * odds)[kept], rtol=1e-6)
-
-
-def test_clear_pairs_are_coupled_and_strangers_left_alone():
+def test_clear_pairs_are_coupled_and_others_left_alone():
     score = np.full((5, 4), -30.0)
     score[[0, 1, 2], [2, 0, 1]] = 30.0
-    coupling = couple_or_nobody(score, common=3.0).toarray()
+    coupling = scaled(score, 3.0, fixed=True)[0]
     np.testing.assert_allclose(coupling.sum(axis=1), [1, 1, 1, 0, 0], atol=1e-3)
     np.testing.assert_allclose(coupling[[0, 1, 2], [2, 0, 1]], 1, atol=1e-3)
 
 
 def test_nothing_is_coupled_when_nothing_fits():
-    assert couple_or_nobody(np.full((3, 4), FORBIDDEN), common=1.0).nnz == 0
+    assert not scaled(np.full((3, 4), -np.inf), 1.0, fixed=True)[0].any()
 
 
 def test_more_common_rows_make_a_pair_more_likely():

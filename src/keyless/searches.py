@@ -191,7 +191,7 @@ class Searches(Prepared):
             self.large_tables,
             thorough=thorough,
             rank=self.options.rank,
-            may_be_alone=None if self.options.every_row is None else not self.options.every_row,
+            every_row=self.options.every_row,
             constraints=self.limits,
             shared=self.shared,
             comparisons=1 if few_needed else self.comparisons,
@@ -210,7 +210,7 @@ class Searches(Prepared):
                 self.found(
                     number,
                     matched.permutation,
-                    coupling=matched.coupling,
+                    coupling=matched.chances.pairs,
                     ratios=matched.ratios,
                     correlations=correlations,
                     evidence=evidence,
@@ -228,7 +228,7 @@ class Searches(Prepared):
             "confirmed": {t.name: m.confirmed for t, m in zip(self.given[1:], link.maps, strict=True)},
             "assignment": {
                 table.name: {"gap": m.gap, "components": m.components, "largest": m.largest}
-                for table, m in zip(self.given[1:], link.matched, strict=True)
+                for table, m in zip(self.given[1:], (each.matching for each in link.matched), strict=True)
             },
         }
         scales = tuple(table.scales for table in self.large_tables)

@@ -14,8 +14,8 @@ from keyless.answers.extending import extended
 from keyless.answers.placing import new_rows
 from keyless.errors import InputError
 from keyless.knowledge import groups_of
-from keyless.pairs.likelihood import FORBIDDEN, couple_or_nobody, pair_log_ratio
-from keyless.pairs.posterior import prior_log_odds
+from keyless.pairs.likelihood import FORBIDDEN, pair_log_ratio
+from keyless.pairs.posterior import prior_log_odds, scaled
 from keyless.tables import Reading
 from keyless.tables.matrices import is_sparse
 
@@ -26,6 +26,9 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _MOST_PAIRS = 20_000_000
 """Pairs of a new row and a row without a partner that are compared at once; their ratios take 160 MB."""
+
+_SETTLED = 1e-3
+"""Change of the scalings, in logs, below which the probabilities of pairs are settled."""
 
 
 def add(links: Any, table: str, rows: Any, *, reading: Reading | None) -> Any:
@@ -98,9 +101,8 @@ def _matched(ratios: FloatArray) -> tuple[IntArray, FloatArray]:
     left, right = linear_sum_assignment(np.maximum(gain, 0.0), maximize=True)
     good = gain[left, right] > 0
     partner[left[good]] = right[good]
-    chance = couple_or_nobody(ratios, common=common).toarray()
-    # Rows sum to at most 1 up to where the iteration stopped.
-    return partner, chance / np.maximum(chance.sum(axis=1, keepdims=True), 1.0)
+    possible = np.where(ratios > FORBIDDEN, ratios, -np.inf)
+    return partner, scaled(possible, common, fixed=True, tolerance=_SETTLED)[0]
 
 
 def _margins(partner: IntArray, ratios: FloatArray) -> FloatArray:

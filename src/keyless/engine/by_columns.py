@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from keyless.arrays import BoolArray, IntArray
+from keyless.arrays import IntArray
 from keyless.cluster import LOCAL, OnDisk, current_workers, local_workers
 from keyless.engine.pair import find_pair
 from keyless.engine.side import Side
@@ -33,15 +33,14 @@ from keyless.model.scored_tables import ScoredTable
 from keyless.model.shards import sampled
 from keyless.pairs.candidates import (
     Candidates,
-    Matched,
-    Permits,
     find_candidates,
     limited,
-    match_candidates,
     sure_pairs,
 )
 from keyless.pairs.cells import CELL
 from keyless.pairs.constraints import Constraints
+from keyless.pairs.limits import Limits
+from keyless.pairs.matching import Matched, match_listed
 from keyless.pairs.posterior import FIRST_SHARE, prior_log_odds
 from keyless.progress import Callback, Deadline, is_late, time_left
 from keyless.saved.checkpoints import Checkpoints
@@ -106,7 +105,7 @@ class ColumnSearch:
     Args:
         tables: the reference and the others.
         rank: the most factors there are; None: found from the data.
-        may_be_alone: whether rows may have no partner; None: decided from the data.
+        every_row: whether every row of the smaller table has a partner; None: decided from the data.
         constraints: which rows may, must or must not be the same entity.
         shared: numbers of columns that measure the same thing, per pair of tables; those with the reference are used.
         thorough: whether a map that nothing else finds is sought on the rows farthest out, as of small tables.
@@ -123,7 +122,7 @@ class ColumnSearch:
         tables: Sequence[ScoredTable],
         *,
         rank: int | None = None,
-        may_be_alone: bool | None = None,
+        every_row: bool | None = None,
         constraints: Constraints | None = None,
         shared: Mapping[tuple[int, int], Sequence[tuple[int, int]]] | None = None,
         thorough: bool = True,
@@ -142,7 +141,7 @@ class ColumnSearch:
         if self.on_cluster and device is not None:
             raise InputError("device: must be 'cpu' where a cluster works; found a card of this machine.")
         self.workers = self.workers if self.on_cluster else local_workers(device)
-        self.tables, self.may_be_alone, self.constraints, self.seed = tuple(tables), may_be_alone, constraints, seed
+        self.tables, self.every_row, self.constraints, self.seed = tuple(tables), every_row, constraints, seed
         self.shared = {} if shared is None else shared
         self.rank_given, self.largest_rank = rank is not None, 40 if rank is None else rank
         self.comparisons, self.callback, self.deadline = comparisons, callback, deadline
@@ -249,7 +248,7 @@ class ColumnSearch:
 
     def mapped(self, left: Entities, right: Entities, places: Places, number: int) -> ProposedMap:
         """Find the rotation of the right latents onto the left ones."""
-        attempts = self.attempts(places, number)
+        attempts = self.attempts(places, number, self.limits(left, number))
         found = next(attempts)
         while not found.convincing and not self.expired():
             again = next(attempts, None)
@@ -260,10 +259,10 @@ class ColumnSearch:
             found = self.from_outermost(left, right, places, found)
         return found
 
-    def attempts(self, places: Places, number: int) -> Iterator[ProposedMap]:
+    def attempts(self, places: Places, number: int, limits: Limits) -> Iterator[ProposedMap]:
         """Yield maps by known pairs, components, columns that both tables have, and rows far out."""
-        known = self.known(number)
-        by_known = None if known is None else from_pairs(*places, known, name="known pairs", rng=self.rng)
+        known = limits.known
+        by_known = from_pairs(*places, known, name="known pairs", rng=self.rng) if len(known) else None
         if by_known is not None:
             yield by_known
         by_components = from_components(*places, rng=self.rng, expired=self.expired)
@@ -298,14 +297,10 @@ class ColumnSearch:
         gaps = not (left.uniform and right.uniform)
         # Half of the rows at the most: the others tell how good it is.
         rows = sampled(len(left), min(_GAP_ROWS if gaps else _MODEL_ROWS, len(left) // 2), self.rng)
-        self.fitted = rows
-        found = self.candidates(left, right, places, parts=self.parts(number, rows))
+        self.fitted, limits = rows, self.limits(left, number)
+        found = self.candidates(left, right, places, parts=limits.parts(rows))
         odds = prior_log_odds(found.ratios.shape, FIRST_SHARE * min(found.ratios.shape))
-        pairs = sure_pairs(found, rows, odds, self.permits(left, number))
-        known = self.known(number)
-        if known is not None:
-            fresh = ~(np.isin(pairs[:, 0], known[:, 0]) | np.isin(pairs[:, 1], known[:, 1]))
-            pairs = np.concatenate([pairs[fresh], known])
+        pairs = sure_pairs(found, rows, odds, limits)
         if len(pairs) <= 2 * left.model.rank:
             return left, right, 0.0
         (first, seen), (second, seen_too) = left.scores(pairs[:, 0]), right.scores(pairs[:, 1])
@@ -350,55 +345,32 @@ class ColumnSearch:
         proposed: ProposedMap,
     ) -> tuple[Matched, Tested]:
         """Match all rows of two sides; where the map is convincing, those left over look for each other again."""
-        known, permits = self.known(number), self.permits(left, number)
-        match = partial(
-            match_candidates,
-            may_be_alone=self.may_be_alone,
-            permits=permits,
-            known=known,
-            remaining=partial(time_left, self.deadline),
-            workers=self.workers,
-        )
+        limits = self.limits(left, number)
+        remaining = partial(time_left, self.deadline)
+
+        def match(found: Candidates) -> Matched:
+            ratios = limited(found.ratios, limits)
+            return match_listed(ratios, every_row=self.every_row, remaining=remaining, workers=self.workers)
+
         found = self.stage(
             f"candidates{number}-{len(left.tables)}",
-            lambda: self.candidates(left, right, places, parts=self.parts(number), further=True),
+            lambda: self.candidates(left, right, places, parts=limits.parts(), further=True),
         )
         self.report("candidates", number, len(self.tables) - 1, found.ratios.nnz / max(len(left), 1))
         matched = match(found)
         for _ in range(_LEFTOVER_ROUNDS if proposed.convincing else 0):
             rows = np.flatnonzero(matched.permutation < 0)
             columns = _others(matched.permutation, len(right))
-            if (
-                not (len(rows) and len(columns))
-                or self.expired()
-                or (matched.may_be_alone and len(columns) == len(right))
-            ):
+            nobody = not matched.every_row and len(columns) == len(right)
+            if not (len(rows) and len(columns)) or nobody or self.expired():
                 break
-            found = found + self.candidates(left, right, places, parts=self.parts(number, rows, columns), every=True)
+            found = found + self.candidates(left, right, places, parts=limits.parts(rows, columns), every=True)
             matched = match(found)
             # Where everybody has a partner the search goes on until they are found, or no more are.
-            if matched.may_be_alone or np.count_nonzero(matched.permutation < 0) == len(rows):
+            if not matched.every_row or np.count_nonzero(matched.permutation < 0) == len(rows):
                 break
-        told = self.fitted if known is None else np.union1d(self.fitted, known[:, 0])
-        found = replace(found, ratios=limited(found.ratios, permits, known))
-        return matched, tested(matched, found, places, fitted=told)
-
-    def parts(self, number: int, rows: IntArray | None = None, columns: IntArray | None = None) -> list[Any]:
-        """Return rows of the reference and rows of a table among which their partners are, group by group."""
-        groups = () if self.constraints is None else self.constraints.groups
-        first, second = (groups[0], groups[number]) if groups else (None, None)
-        if first is None or second is None:
-            return [(rows, columns)]
-        rows = np.arange(len(first)) if rows is None else rows
-        columns = np.arange(len(second)) if columns is None else columns
-        members = dict(_by_label(columns, second[columns]))
-        anybody = members.get(-1, np.empty(0, dtype=np.int64))
-        found = []
-        for label, own in _by_label(rows, first[rows]):
-            theirs = np.sort(np.concatenate([members.get(label, anybody[:0]), anybody])) if label >= 0 else columns
-            if len(theirs):
-                found.append((own, theirs))
-        return found
+        told = np.union1d(self.fitted, limits.known[:, 0])
+        return matched, tested(matched, places, fitted=told)
 
     def candidates(self, left: Entities, right: Entities, places: Places, **chosen: Any) -> Candidates:
         """Find candidates, and keep count of the work."""
@@ -432,26 +404,12 @@ class ColumnSearch:
         self.evaluations += evaluations
         return pairs
 
-    def known(self, number: int) -> IntArray | None:
-        """Return the known pairs of the reference and a table."""
-        return None if self.constraints is None else self.constraints.known.get((0, number))
-
-    def permits(self, left: Entities, number: int) -> Permits | None:
-        """Return what tells which entities of one side and rows of a table may be the same."""
-        constraints = self.constraints
-        if constraints is None:
-            return None
-
-        def permitted(entities: IntArray, rows: IntArray) -> BoolArray:
-            found = np.ones(len(entities), dtype=bool)
-            for table, places in zip(left.tables, left.taken(entities).rows, strict=True):
-                own, other = np.asarray(places), self.tables.index(table)
-                seen = own >= 0
-                pairs = (own[seen], rows[seen]) if other < number else (rows[seen], own[seen])
-                found[seen] &= constraints.permits(min(other, number), max(other, number), *pairs)
-            return found
-
-        return permitted
+    def limits(self, left: Entities, number: int) -> Limits:
+        """Return which entities of one side and rows of a table may be the same, and which are known to be."""
+        numbers = [self.tables.index(table) for table in left.tables]
+        every = left.taken(slice(0, len(left))).rows
+        rows = [np.arange(own.start, own.stop) if isinstance(own, slice) else np.asarray(own) for own in every]
+        return Limits.between(self.constraints, (numbers, rows), ([number], [np.arange(len(self.tables[number]))]))
 
     def expired(self) -> bool:
         """Whether time is up."""
@@ -472,7 +430,7 @@ class ColumnSearch:
                 "No map was found that rows without a part in it confirm. The tables may not describe the same "
                 "entities or share too little; add columns or known pairs.",
             )
-        if any(matched.gap > 1e-6 * max(len(matched.permutation), 1) for matched in matches):
+        if any(found.matching.gap > 1e-6 * max(len(found.permutation), 1) for found in matches):
             return Status(
                 "max_iter",
                 "So many rows are alike that they were assigned approximately; the gap to the best is in the choices.",
@@ -491,10 +449,3 @@ def _others(chosen: IntArray, size: int) -> IntArray:
     free = np.ones(size, dtype=bool)
     free[chosen[chosen >= 0]] = False
     return np.flatnonzero(free)
-
-
-def _by_label(rows: IntArray, labels: IntArray) -> list[tuple[int, IntArray]]:
-    """Return the rows of each label."""
-    order = np.argsort(labels, kind="stable")
-    found, first = np.unique(labels[order], return_index=True)
-    return list(zip(found.tolist(), np.split(rows[order], first[1:]), strict=True)) if len(rows) else []

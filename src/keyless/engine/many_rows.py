@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from keyless.assignment import best_matching
 from keyless.engine.columns import ColumnModel, suits
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.forms import Form
@@ -29,6 +29,7 @@ from keyless.maps.canonical import CrossFit
 from keyless.model.factors import Factors
 from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
+from keyless.pairs.matching import best_of_listed
 from keyless.pairs.posterior import GAMMA_IN_GROUPS, Posterior, pair_places, posterior, prior_log_odds
 from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, cut_short, is_late, time_left
@@ -53,9 +54,6 @@ _MOST_LISTED = 50_000_000
 _LEAST_EXCESS = 0.15
 """Nats by which partners must stand out more than in other groups, beside what a map of many numbers gains by itself:
 strangers of the same groups were seen to reach 0.03."""
-
-_CERTAIN = 100.0
-"""Nats that a match is worth by itself where every row has a partner: more than any row may lose by it."""
 
 
 @dataclass(frozen=True)
@@ -235,9 +233,8 @@ def _matched(
     # Rows that may be alone seldom exchange their partners.
     rest = {"gamma": GAMMA_IN_GROUPS} if by_groups and everybody else {}
     chances = posterior(ratios, every_row=everybody, common=common, **rest)
-    gains = ratios.copy()
-    gains.data = ratios.data + (_CERTAIN if everybody else chances.odds)
-    permutation = best_matching(gains, max_time=time_left(deadline)).permutation
+    remaining = partial(time_left, deadline)
+    permutation = best_of_listed(ratios, chances.odds, every_row=everybody, remaining=remaining).permutation
     if everybody or (common is None and holds_the_same_rows(chances)):
         return permutation, chances
     return likely_matches(permutation, chances), chances

@@ -12,7 +12,7 @@ from keyless.maps.components import from_components, independent_directions
 from keyless.maps.far_rows import from_far_rows
 from keyless.model.positions import Places, Positions
 from keyless.model.shards import sampled
-from keyless.pairs.candidates import Candidates, Matched
+from keyless.pairs.matching import Matched
 from keyless.pairs.nearest_rows import find_nearest_rows
 from keyless.pairs.posterior import largest, pair_places
 
@@ -44,25 +44,25 @@ class Tested:
     latents: tuple[FloatArray, FloatArray]
 
 
-def tested(matched: Matched, candidates: Candidates, places: Places, *, fitted: IntArray) -> Tested:
+def tested(matched: Matched, places: Places, *, fitted: IntArray) -> Tested:
     """Return how the matches of rows that a model was not fitted to did.
 
     Args:
         matched: the matches.
-        candidates: the pairs they were chosen from, without those that must not be.
         places: where the rows of both tables stand.
         fitted: left rows that the model may have been fitted to, or whose partners were told.
     """
-    ratios, permutation = candidates.ratios, matched.permutation
+    ratios, permutation = matched.ratios, matched.permutation
     unseen = np.ones(len(permutation), dtype=bool)
     unseen[fitted] = False
     smaller = min(ratios.shape)
     could = max(float(unseen.sum()) * smaller / len(unseen), 1.0)
     rows = np.flatnonzero(unseen & (permutation >= 0))
-    floored = np.maximum(matched.ratio[rows], -np.log(max(smaller, 2)))
+    own = np.asarray(ratios[rows, permutation[rows]]).ravel()
+    floored = np.maximum(own, -np.log(max(smaller, 2)))
     mutual = [
-        matched.ratio[rows] >= largest(line, ratios.data, size)[own]
-        for line, size, own in zip(pair_places(ratios), ratios.shape, (rows, permutation[rows]), strict=True)
+        own >= largest(line, ratios.data, size)[chosen]
+        for line, size, chosen in zip(pair_places(ratios), ratios.shape, (rows, permutation[rows]), strict=True)
     ]
     sharpness = float(np.mean(mutual)) if len(rows) else 0.0
     pairs = np.flatnonzero(permutation >= 0)

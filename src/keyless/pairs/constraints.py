@@ -13,7 +13,6 @@ from keyless.errors import InputError
 
 __all__ = ["Constraints"]
 
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 Pairs = Mapping[tuple[int, int], IntArray]
 
@@ -58,44 +57,6 @@ class Constraints:
     def trivial(self) -> bool:
         """Whether nothing is known."""
         return not (self.known or self.forbidden or any(group is not None for group in self.groups))
-
-    def allowed(self, first: int, second: int) -> BoolArray | None:
-        """Return which rows of two tables may be the same entity; None when all may."""
-        if first > second:
-            turned = self.allowed(second, first)
-            return None if turned is None else turned.T
-        known, forbidden = self.known.get((first, second)), self.forbidden.get((first, second))
-        left, right = (self.groups[t] if self.groups else None for t in (first, second))
-        if known is None and forbidden is None and (left is None or right is None):
-            return None
-        allowed = np.ones((self.sizes[first], self.sizes[second]), dtype=bool)
-        if left is not None and right is not None:
-            allowed &= (left[:, None] == right[None, :]) | (left < 0)[:, None] | (right < 0)[None, :]
-        if forbidden is not None:
-            allowed[forbidden[:, 0], forbidden[:, 1]] = False
-        if known is not None:
-            allowed[known[:, 0], :] = False
-            allowed[:, known[:, 1]] = False
-            allowed[known[:, 0], known[:, 1]] = True
-        return allowed
-
-    def permits(self, first: int, second: int, rows: IntArray, columns: IntArray) -> BoolArray:
-        """Return which of the listed pairs of rows of two tables (first < second) may be the same entity.
-
-        The same as `allowed`, without a table of all pairs.
-        """
-        found = np.ones(len(rows), dtype=bool)
-        left, right = (self.groups[t] if self.groups else None for t in (first, second))
-        if left is not None and right is not None:
-            found &= (left[rows] == right[columns]) | (left[rows] < 0) | (right[columns] < 0)
-        forbidden, known = (pairs.get((first, second)) for pairs in (self.forbidden, self.known))
-        pair = rows * self.sizes[second] + columns
-        if forbidden is not None:
-            found &= ~np.isin(pair, forbidden[:, 0] * self.sizes[second] + forbidden[:, 1])
-        if known is not None:
-            found &= ~(np.isin(rows, known[:, 0]) | np.isin(columns, known[:, 1]))
-            found |= np.isin(pair, known[:, 0] * self.sizes[second] + known[:, 1])
-        return found
 
     @staticmethod
     def _check(name: str, rows: IntArray, sizes: tuple[int, int]) -> None:

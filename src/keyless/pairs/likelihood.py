@@ -14,8 +14,6 @@ which weighs sparse and full rows rightly.
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
-from scipy.special import expit
 
 from keyless.arrays import (
     Array,
@@ -30,7 +28,6 @@ from keyless.arrays import (
 )
 from keyless.cluster import device_for
 from keyless.model.factor_model import Information
-from keyless.pairs.posterior import pair_places, prior_log_odds, propagated
 from keyless.progress import check_time
 
 __all__ = [
@@ -38,13 +35,10 @@ __all__ = [
     "approximate_log_ratio",
     "best_candidates",
     "couple",
-    "couple_or_nobody",
-    "couple_weighted",
     "exact_log_ratio",
     "expected_log_ratio",
     "forbid",
     "log_z",
-    "marginals",
     "pair_log_ratio",
 ]
 
@@ -55,8 +49,6 @@ FORBIDDEN = -1e6
 _WORTH_A_CARD = 2**18
 """Pairs from which on a card couples as quickly as the processor, the way there and back included
 (benchmarks/bench_gpu.py --cases steps)."""
-
-_LARGEST_EXPONENT = 600.0
 
 _STEPS_UNSEEN = 5
 """Steps of a coupling between two looks at how far it is off: a look costs as much as half a step."""
@@ -237,103 +229,6 @@ def couple(
     kernel *= row_scale[:, None]
     kernel *= column_scale
     return to_numpy(kernel)
-
-
-def couple_or_nobody(
-    log_ratio: FloatArray,
-    *,
-    common: float,
-    max_iter: int = 100,
-    tolerance: float = 1e-3,
-    negligible: float = -20.0,
-) -> sparse.csr_array:
-    """Return the probabilities of all pairs when rows may also have no partner: rows and columns sum to at most 1.
-
-    A pair weighs exp(log_ratio + `prior_log_odds`) against both rows having no partner, which weighs 1. The scaling
-    steps are damped: plain ones converge slowly.
-
-    Args:
-        log_ratio: log-likelihood ratio of each pair.
-        common: how many rows are thought to have a partner.
-        max_iter: stop after so many steps.
-        tolerance: stop when no scaling changes by more than this factor, in logs.
-        negligible: pairs whose log-weight is below this are left out.
-    """
-    weight = log_ratio + prior_log_odds(log_ratio.shape, common)
-    rows, columns = np.nonzero(weight > negligible)
-    pairs = sparse.csr_array((weight[rows, columns], (rows, columns)), shape=weight.shape)
-    return couple_weighted(pairs, max_iter=max_iter, tolerance=tolerance)
-
-
-def couple_weighted(weights: sparse.csr_array, *, max_iter: int = 100, tolerance: float = 1e-3) -> sparse.csr_array:
-    """Return the probabilities of listed pairs, all others taken for impossible; see `couple_or_nobody`.
-
-    Args:
-        weights: log-odds of each listed pair against both rows having no partner.
-        max_iter: stop after so many steps.
-        tolerance: stop when no scaling changes by more than this factor, in logs.
-    """
-    kernel = weights.copy()
-    kernel.data = np.exp(np.minimum(weights.data.astype(np.float64), _LARGEST_EXPONENT))
-    rows, columns = pair_places(kernel)
-    transposed = sparse.csr_array(kernel.T)
-    row_scale = 1.0 / np.sqrt(1.0 + kernel.max(axis=1).toarray().ravel())
-    column_scale = 1.0 / np.sqrt(1.0 + kernel.max(axis=0).toarray().ravel())
-    for _ in range(max_iter):
-        check_time()
-        row_scale = np.sqrt(row_scale / (1.0 + kernel @ column_scale))
-        step = np.sqrt(column_scale / (1.0 + transposed @ row_scale))
-        moved = float(np.abs(np.log(step / column_scale)).max(initial=0.0))
-        column_scale = step
-        if moved < tolerance:
-            break
-    kernel.data *= row_scale[rows] * column_scale[columns]
-    # Not yet settled scalings can leave a sum a little above one.
-    kernel.data /= np.maximum(1.0, kernel.sum(axis=1))[rows]
-    kernel.data /= np.maximum(1.0, kernel.sum(axis=0))[columns]
-    return kernel
-
-
-def marginals(weights: sparse.csr_array, *, max_iter: int = 100, tolerance: float = 0.01) -> sparse.csr_array:
-    """Return how likely each listed pair is among all one-to-one matchings, each weighing the product of its pairs.
-
-    Nearly: with scalings such that rows and columns sum to one, being alone counted, the probabilities solve
-
-        p · (1 − p)^γ = row scaling · exp(weight) · column scaling.
-
-    γ = 0 is `couple_weighted`, which leaves matches less sure than they are; γ = 1 is belief propagation, exact where
-    pairs form no cycles but too sure where two rows may swap their partners, for which γ = ½ is exact. Between these
-    two, stated and true frequencies were seen to agree.
-
-    Args:
-        weights: log-odds of each listed pair against both rows having no partner; all other pairs are impossible.
-        max_iter: stop after so many steps.
-        tolerance: stop when no log-odds change by more than this.
-
-    Example:
-        >>> marginals(sparse.csr_array([[np.log(3.0)]])).toarray().round(3)
-        array([[0.75]])
-    """
-    found = weights.copy()
-    found.data = weights.data.astype(np.float64)
-    lines = pair_places(found)
-    # Most pairs of clear tables have no rival at all, and are done.
-    rivals = [np.bincount(line, minlength=size)[line] > 1 for line, size in zip(lines, found.shape, strict=True)]
-    contested = np.flatnonzero(rivals[0] | rivals[1])
-    among = [np.unique(line[contested], return_inverse=True) for line in lines]
-    weight = found.data[contested]
-    found.data = expit(found.data)
-    found.data[contested] = propagated(
-        (among[0][1], among[1][1]),
-        weight,
-        tuple(len(labels) for labels, _ in among),
-        max_iter=max_iter,
-        tolerance=tolerance,
-    )
-    # Not yet settled scalings can leave a sum a little above one.
-    found.data /= np.maximum(1.0, found.sum(axis=1))[lines[0]]
-    found.data /= np.maximum(1.0, found.sum(axis=0))[lines[1]]
-    return found
 
 
 def _same_precision(info: Information) -> bool:

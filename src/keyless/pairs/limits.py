@@ -12,11 +12,14 @@ from scipy import sparse
 
 from keyless.pairs.constraints import Constraints
 
-__all__ = ["Limits"]
+__all__ = ["Limits", "Part"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+
+Part = tuple[IntArray | None, IntArray | None]
+"""Left rows, and the right rows among which their partners are sought; None: all."""
 
 _NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 
@@ -228,21 +231,23 @@ class Limits:
         share = (1 - squares / (left.sum() + right.sum())) * (1 + ratio) / (2 * ratio)
         return float(np.clip(share * left.sum(), 1.0, np.minimum(left, right).sum()))
 
-    def parts(self, rows: IntArray | None = None) -> list[tuple[IntArray | None, IntArray | None]]:
+    def parts(self, rows: IntArray | None = None, columns: IntArray | None = None) -> list[Part]:
         """Return left rows and the right rows among which their partners are, group by group; None stands for all.
 
         Args:
             rows: left rows that matter; None: all.
+            columns: right rows that matter; None: all.
         """
         if self.groups is None:
-            return [(rows, None)]
+            return [(rows, columns)]
         left, right = self.groups
         rows = np.arange(len(left)) if rows is None else rows
-        members = dict(_by_label(np.arange(len(right)), right))
+        columns = np.arange(len(right)) if columns is None else columns
+        members = dict(_by_label(columns, right[columns]))
         anybody = members.get(-1, np.empty(0, dtype=np.int64))
-        found: list[tuple[IntArray | None, IntArray | None]] = []
+        found: list[Part] = []
         for label, own in _by_label(rows, left[rows]):
-            theirs = np.concatenate([members.get(label, anybody[:0]), anybody]) if label >= 0 else np.arange(len(right))
+            theirs = np.sort(np.concatenate([members.get(label, anybody[:0]), anybody])) if label >= 0 else columns
             if len(theirs):
                 found.append((own, theirs))
         return found

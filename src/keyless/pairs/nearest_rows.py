@@ -18,12 +18,11 @@ from keyless.arrays import FloatArray, IntArray, SingleArray, batches
 from keyless.model.positions import Places
 from keyless.model.shards import Sharded, in_batches, sampled, split
 from keyless.pairs.cells import CELL, Cells
+from keyless.pairs.limits import Part
 from keyless.pairs.metric import Metric
 from keyless.pairs.neighbours import nearest
 
 __all__ = ["HOPELESS", "NearestRows", "find_nearest_rows"]
-
-Part = tuple[IntArray | None, IntArray | None]
 
 _CANDIDATES = 5
 """Partners to choose from, per row, where all rows have the same precision."""
@@ -61,7 +60,6 @@ class NearestRows:
         values: log-likelihood ratio of each pair.
         asked: left rows that were looked for.
         best: of these, the largest ratio seen, −∞ where there is none.
-        runner_up: likewise the second largest.
         evaluations: distances looked at.
         recall: share of sampled rows whose likeliest partner was found.
     """
@@ -71,7 +69,6 @@ class NearestRows:
     values: SingleArray
     asked: IntArray
     best: SingleArray
-    runner_up: SingleArray
     evaluations: int
     recall: float
 
@@ -353,23 +350,20 @@ def _merged(first: list[NearestRows], again: list[NearestRows], size: int, how: 
     rows, columns, values = (
         np.concatenate([getattr(near, name) for near in every]) for name in ("rows", "columns", "values")
     )
-    asked, best, second = (
-        np.concatenate([getattr(near, name) for near in first]) for name in ("asked", "best", "runner_up")
-    )
+    asked, best = (np.concatenate([getattr(near, name) for near in first]) for name in ("asked", "best"))
     if again:
-        # Rows of several cells: the best of all, and the best but one.
+        # Rows of several cells: the best of all.
         place = np.empty(size, dtype=np.int64)
         place[asked] = np.arange(len(asked))
         for near in again:
             at = place[near.asked]
-            second[at] = np.maximum.reduce([second[at], near.runner_up, np.minimum(best[at], near.best)])
             best[at] = np.maximum(best[at], near.best)
         bar = np.empty(size, dtype=np.float32)
         bar[asked] = best
         kept = _best_few(rows, bar[rows] - values, how)
         rows, columns, values = rows[kept], columns[kept], values[kept]
     evaluations, recall = sum(near.evaluations for near in every), min(near.recall for near in every)
-    return NearestRows(rows, columns, values, asked, best, second, evaluations, recall)
+    return NearestRows(rows, columns, values, asked, best, evaluations, recall)
 
 
 def _best_few(rows: IntArray, behind: FloatArray, how: _How) -> IntArray:
@@ -407,7 +401,6 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
     limit = 2 * offsets if how.exact and how.lowest > -np.inf else None
     found = nearest(points, queries, count, enough=enough, limit=limit, seed=how.seed, device=how.device)
     ratios = _ratios(points, queries, offsets, found.points)
-    runner_up = np.partition(ratios, -2, axis=1)[:, -2] if count > 1 else np.full(len(queries), -np.inf)
     evaluations, recall = found.evaluations, found.recall
     best = ratios.max(axis=1, initial=-np.inf)
     bar = best if known is None else np.maximum(best, known)
@@ -431,9 +424,7 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
         values = np.concatenate([values, ratios[keep]])
         evaluations, recall = evaluations + more.evaluations, min(recall, more.recall)
     numbers = asking.numbers
-    return NearestRows(
-        numbers[rows], others.numbers[columns], values, numbers, best, runner_up.astype(np.float32), evaluations, recall
-    )
+    return NearestRows(numbers[rows], others.numbers[columns], values, numbers, best, evaluations, recall)
 
 
 def _ratios(points: SingleArray, queries: SingleArray, offsets: FloatArray, chosen: IntArray) -> SingleArray:
