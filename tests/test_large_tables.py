@@ -26,9 +26,9 @@ from keyless.pairs import placing
 from keyless.parallel import workers
 from keyless.report.matches import match_table, second_best
 from keyless.runs.outputs import match_records
+from keyless.sizes import LARGE_ROWS
 from keyless.tables import Reading, memory, memory_needed, read_table, read_tables, with_missingness
 from keyless.tables import batches as large_room
-from keyless.tables.memory import LARGE_ROWS
 
 NAN = np.nan
 EVIDENCE = Evidence("linked", 5.5, (1.0, 1.25), 3.0, 1.0, 3)

@@ -12,7 +12,7 @@ from scipy import sparse
 from keyless.arrays import FloatArray
 from keyless.cluster import computing_on
 from keyless.engine import tells_by_groups
-from keyless.engine.columns import FEW_ROWS, MOST_COLUMNS
+from keyless.engine.columns import MOST_COLUMNS
 from keyless.errors import Status
 from keyless.evidence import Evidence
 from keyless.findings import Found, Route
@@ -22,18 +22,14 @@ from keyless.options import Options
 from keyless.prepared import rows_of
 from keyless.progress import Deadline, cut_short, stopped_by_interrupt
 from keyless.searches import Searches, model_without_factors
+from keyless.sizes import FEW_ROWS, MOST_SEARCHED_ROWS, has_many_rows
 from keyless.tables import Reading, Table
-from keyless.tables.memory import has_many_rows
 
 __all__ = ["Linking"]
 
 
 _SHARP = 0.95
 """Share of matches that are the first choice of models that have not seen them, from which nothing else is tried."""
-
-_MOST_SEARCHED = 100_000
-"""Rows up to which two tables that are linked by a model of all columns, but not sharply, are searched for canonical
-pairs."""
 
 _STOPPED = Status("stopped", "Stopped when asked to, with the best found so far. Run it again to let it finish.")
 _LATE = Status("max_time", "Stopped at the time limit with the best found so far. Raise the time limit.")
@@ -157,7 +153,7 @@ class Linking(Searches):
         self.so_far = columns = self.from_columns()
         if self.way == "columns" or self.is_enough(columns):
             return columns
-        pairs = self.from_pairs(self.many_rows)
+        pairs = self.from_pairs(lambda number: self.many_rows(number, columns.found[number - 1].coupling))
         return pairs if _expected_right(pairs) > _expected_right(columns) else columns
 
     @property
@@ -170,7 +166,7 @@ class Linking(Searches):
 
         Tables without a map that convinces are not searched: that takes minutes, and would seldom find anything.
         """
-        too_many = max(t.block.shape[0] for t in self.tables) > _MOST_SEARCHED or len(self.tables) > 2
+        too_many = max(t.block.shape[0] for t in self.tables) > MOST_SEARCHED_ROWS or len(self.tables) > 2
         told = self.options.every_row is True
         return not columns.linked or _is_sharp(columns) or too_many or told or self.deadline.passed
 

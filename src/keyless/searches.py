@@ -36,6 +36,7 @@ from keyless.pairs.stated import with_known_pairs
 from keyless.prepared import Prepared, rows_of
 from keyless.progress import Deadline, cut_short
 from keyless.saved.checkpoints import Checkpoints, fingerprint
+from keyless.sizes import ALL_PAIRS_ROWS, STEADY_ROWS
 from keyless.tables import Table
 
 __all__ = ["Searches", "model_without_factors"]
@@ -45,13 +46,6 @@ JoinedLink = tuple[PairLink, Joined, Joined, FloatArray]
 
 _COMPARISONS = {"quick": 1, "normal": 3, "thorough": 5}
 """Comparisons with chance at the most, by effort; where the first is clear, no other is made."""
-
-_MANY_ROWS = 500
-"""From so many rows on scores hardly vary by chance: one comparison with it is enough."""
-
-_ALL_PAIRS = 2_000
-"""Rows up to which every form of a link is tried on all pairs of rows, in 20 s of processor time. Of more rows likely
-pairs alone are looked at until the map is settled."""
 
 _FEW_SPACES = 2
 """Spaces in which a quick search seeks first couplings: as few as the searches that tell chance."""
@@ -125,13 +119,19 @@ class Searches(Prepared):
         if self.options.callback is not None and self.options.callback(stage, step, total, objective) is True:
             self.deadline.stop()
 
-    def many_rows(self, number: int) -> PairLink:
-        """Search one table of many rows, or of rows in groups, and the reference for canonical pairs."""
+    def many_rows(self, number: int, begun: Any = None) -> PairLink:
+        """Search one table of many rows, or of rows in groups, and the reference for canonical pairs.
+
+        Args:
+            number: of the table.
+            begun: probabilities of pairs, sparse, that the search begins with; None: the map is sought from nothing.
+        """
         return self.stages.stage(
             f"many-rows{number}",
             lambda: link_many_rows(
                 *self.sides(*self.ends(number)),
                 limits=self.limits_with(*self.ends(number)),
+                begun=begun,
                 every_row=self.options.every_row,
                 comparisons=self.comparisons,
                 seed=self.seed,
@@ -178,7 +178,7 @@ class Searches(Prepared):
             }
             spaces = {"quick": _FEW_SPACES, "normal": None, "thorough": len(SPACES)}[self.options.effort]
             find = partial(find_pair, spaces=spaces)
-            if max(len(left), len(right)) > _ALL_PAIRS:
+            if max(len(left), len(right)) > ALL_PAIRS_ROWS:
                 # It is compared with chance later, as other links are.
                 find = partial(link_many_rows, all_pairs=True, comparisons=0)
             self.searches[name] = self.stages.stage(name, lambda: find(*self.sides(left, right), **given))
@@ -186,7 +186,7 @@ class Searches(Prepared):
 
     def from_columns(self, *, thorough: bool = True, deadline: Deadline | None = None) -> Route:
         """Link by one model of all columns, candidates and a sparse assignment; judge what was found."""
-        few_needed = self.options.effort != "thorough" and min(rows_of(self.given)) >= _MANY_ROWS
+        few_needed = self.options.effort != "thorough" and min(rows_of(self.given)) >= STEADY_ROWS
         search = ColumnSearch(
             self.large_tables,
             thorough=thorough,
@@ -224,7 +224,6 @@ class Searches(Prepared):
         work = search.workers.about | {
             "distances": link.evaluations,
             "recall": link.recall,
-            "fallback": list(link.fallback),
             "confirmed": {t.name: m.confirmed for t, m in zip(self.given[1:], link.maps, strict=True)},
             "assignment": {
                 table.name: {"gap": m.gap, "components": m.components, "largest": m.largest}

@@ -17,8 +17,8 @@ import numpy as np
 
 from keyless.arrays import IntArray
 from keyless.cluster import LOCAL, OnDisk, current_workers, local_workers
-from keyless.engine.pair import find_pair
-from keyless.engine.side import Side
+from keyless.engine.matches import matched as matched_rows
+from keyless.engine.search import Search
 from keyless.engine.unseen_rows import Tested, chance_score, tested
 from keyless.errors import CONVERGED, InputError, Status
 from keyless.maps.by_pairs import from_pairs
@@ -42,6 +42,7 @@ from keyless.pairs.constraints import Constraints
 from keyless.pairs.limits import Limits
 from keyless.pairs.matching import Matched, match_listed
 from keyless.pairs.posterior import FIRST_SHARE, prior_log_odds
+from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, is_late, time_left
 from keyless.saved.checkpoints import Checkpoints
 
@@ -55,11 +56,9 @@ _MODEL_ROWS = 20_000
 _GAP_ROWS = 10_000
 """The same where entries are missing, which takes longer."""
 
-_FALLBACK_ROWS = 1_200
-"""Rows farthest out of each table that the search of small tables is tried on where no other map convinces."""
-
-_FALLBACK_SPACES = 2
-"""Spaces in which that search seeks first couplings: it is a last resort, and takes a minute in all of them."""
+_GROWN_ROWS, _GROWN_SPACES = 1_000, 2
+"""Rows farthest out of each table, and spaces of first couplings, by which canonical growth seeks a map where no other
+proposal is promising: that takes 8 s of processor time."""
 
 _LEFTOVER_ROUNDS = 10
 """How often rows that are left over look for partners among those left over, where all must have one."""
@@ -82,7 +81,6 @@ class ColumnLink:
         tests: per other table, how its matches did where the model had not seen the rows.
         chance: per other table, the scores that the search reaches where there is nothing to find.
         model: factor model over the columns of all tables side by side.
-        fallback: names of what was tried where no quick proposal convinced, per table that needed it.
         evaluations: distances looked at.
         recall: share of sampled rows whose likeliest partner the search for neighbours found, the worst of all.
         status: how the search ended.
@@ -93,7 +91,6 @@ class ColumnLink:
     tests: tuple[Tested, ...]
     chance: tuple[tuple[float, ...], ...]
     model: FactorModel
-    fallback: tuple[str, ...]
     evaluations: int
     recall: float
     status: Status
@@ -108,7 +105,7 @@ class ColumnSearch:
         every_row: whether every row of the smaller table has a partner; None: decided from the data.
         constraints: which rows may, must or must not be the same entity.
         shared: numbers of columns that measure the same thing, per pair of tables; those with the reference are used.
-        thorough: whether a map that nothing else finds is sought on the rows farthest out, as of small tables.
+        thorough: whether a map that nothing else finds is sought by canonical growth.
         comparisons: how often the link is destroyed and searched for.
         seed: of all random numbers.
         callback: called with stage, step, total and objective.
@@ -147,7 +144,6 @@ class ColumnSearch:
         self.comparisons, self.callback, self.deadline = comparisons, callback, deadline
         self.rng = np.random.default_rng([seed, 71])
         self.evaluations, self.recall = 0, 1.0
-        self.fallbacks: list[str] = []
         self.fitted = np.empty(0, dtype=np.int64)
 
     def link(self) -> ColumnLink:
@@ -176,7 +172,6 @@ class ColumnSearch:
             tuple(test for _, test in found),
             tuple(chance),
             joined.model,
-            tuple(self.fallbacks),
             self.evaluations,
             self.recall,
             self.status(maps, matches),
@@ -211,7 +206,7 @@ class ColumnSearch:
         rank = max(left.model.rank, right.model.rank)
         left, right = (replace(side, model=padded(side.model, rank)) for side in (left, right))
         places = left.positions(), right.positions()
-        found = self.stage(f"map{number}", lambda: self.mapped(left, right, places, number))
+        found = self.stage(f"map{number}", lambda: self.mapped(places, number, self.limits(left, number)))
         self.report("map", number, len(self.tables) - 1, found.confirmed)
         nulls: tuple[float, ...] = ()
         if self.thorough or found.promising:
@@ -246,9 +241,9 @@ class ColumnSearch:
             places = left.positions(), right.positions()
         return (left.model, right.model), self.fitted
 
-    def mapped(self, left: Entities, right: Entities, places: Places, number: int) -> ProposedMap:
+    def mapped(self, places: Places, number: int, limits: Limits) -> ProposedMap:
         """Find the rotation of the right latents onto the left ones."""
-        attempts = self.attempts(places, number, self.limits(left, number))
+        attempts = self.attempts(places, number, limits)
         found = next(attempts)
         while not found.convincing and not self.expired():
             again = next(attempts, None)
@@ -256,7 +251,8 @@ class ColumnSearch:
                 break
             found = _better(found, again)
         if self.thorough and not found.promising and not self.expired():
-            found = self.from_outermost(left, right, places, found)
+            grown = self.grown(places, limits)
+            found = found if grown is None else _better(found, grown)
         return found
 
     def attempts(self, places: Places, number: int, limits: Limits) -> Iterator[ProposedMap]:
@@ -379,19 +375,17 @@ class ColumnSearch:
         self.recall = min(self.recall, found.recall)
         return found
 
-    def from_outermost(self, left: Entities, right: Entities, places: Places, found: ProposedMap) -> ProposedMap:
-        """Try the search of small tables on the rows farthest out; keep what is better."""
-        rows = [np.sort(own.outermost(_FALLBACK_ROWS)) for own in places]
-        sides = [
-            Side(*side.scores(index), scales="identity", max_rank=self.largest_rank)
-            for side, index in zip((left, right), rows, strict=True)
-        ]
-        small = find_pair(*sides, spaces=_FALLBACK_SPACES, seed=self.seed, deadline=self.deadline)
-        self.fallbacks.append("search of the rows farthest out")
-        pairs = np.stack([rows[0], np.append(rows[1], -1)[small.permutation]], axis=1)
-        pairs = pairs[pairs[:, 1] >= 0]
-        again = from_pairs(*places, pairs, name="rows farthest out", rng=self.rng)
-        return found if again is None else _better(found, again)
+    def grown(self, places: Places, limits: Limits) -> ProposedMap | None:
+        """Propose a map by canonical growth on the rows farthest out."""
+        rows = [np.sort(own.outermost(_GROWN_ROWS)) for own in places]
+        left, right = (own.factors(index) for own, index in zip(places, rows, strict=True))
+        if not min(left.rank, right.rank):
+            return None
+        with one_thread():
+            search = Search(left, right, limits.some(*rows), spaces=_GROWN_SPACES, deadline=self.deadline)
+            permutation = matched_rows(search.run().ratios, None)[0]
+        pairs = np.stack([rows[0], np.append(rows[1], -1)[permutation]], axis=1)
+        return from_pairs(*places, pairs[pairs[:, 1] >= 0], name="canonical growth", rng=self.rng)
 
     def similar(self, number: int) -> IntArray | None:
         """Return rows of the reference and of a table, k × 2, that are near by columns that both have."""

@@ -36,15 +36,13 @@ from keyless.pairs.likelihood import FORBIDDEN, pair_log_ratio
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, scaled
 from keyless.progress import Callback, Deadline, cut_short, is_late
+from keyless.sizes import FEW_ROWS
 
-__all__ = ["FEW_ROWS", "MOST_COLUMNS", "ColumnModel", "are_few", "has_gaps", "is_narrow", "stands_out", "suits"]
+__all__ = ["MOST_COLUMNS", "ColumnModel", "are_few", "has_gaps", "is_narrow", "stands_out", "suits"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
-
-FEW_ROWS = 200
-"""Rows up to which a model of all columns is found from nothing in seconds."""
 
 _FEW_GAPS = 0.01
 """Share of entries missing up to which filling them loses next to nothing."""

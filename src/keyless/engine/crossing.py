@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.engine.columns import FEW_ROWS, ColumnModel, stands_out
+from keyless.engine.columns import ColumnModel, stands_out
 from keyless.engine.corroboration import BY_ITSELF, corroboration
 from keyless.engine.forms import ROWS_PER_FACTOR, Form
 from keyless.engine.refine import Matching, Refinement, identification
@@ -24,6 +24,7 @@ from keyless.engine.side import Side
 from keyless.model.factors import Factors, whitened
 from keyless.pairs.limits import Limits
 from keyless.progress import Callback, Deadline, cut_short, is_late
+from keyless.sizes import FEW_ROWS
 
 __all__ = ["FAR_ABOVE", "Crossing", "crossings"]
 

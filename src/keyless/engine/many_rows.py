@@ -84,6 +84,7 @@ def link_many_rows(
     *,
     limits: Limits | None = None,
     starts: Sequence[tuple[str, FloatArray]] = (),
+    begun: Any = None,
     every_row: bool | None = None,
     all_pairs: bool = False,
     comparisons: int = 1,
@@ -98,6 +99,7 @@ def link_many_rows(
         right: the right table.
         limits: which pairs may be matched, rows in the caller's order; None: all.
         starts: named couplings that are tried first, likewise.
+        begun: sparse probabilities of pairs, likewise, to begin with; None: the map is sought from nothing.
         every_row: whether every row of the smaller table has a partner; None: decided from the data.
         all_pairs: whether all pairs of rows are weighed at the end; otherwise probabilities and log-likelihood ratios
             are sparse: of pairs that were looked at.
@@ -118,9 +120,14 @@ def link_many_rows(
         if by_groups:
             fit = group_map(left.factors(), right.factors(), own)
             proposal = _Proposal(fit, (Start("means of groups", fit.information),))
+        elif begun is not None:
+            given = _reordered(begun, (left.order, right.order))
+            rows = Refinement(left.factors().compact, right.factors().compact, limits=Limits(own.shape))
+            fit = rows.fitted(given)
+            proposal = _Proposal(fit, (Start("matches by a model of all columns", fit.information),))
         else:
-            begun = [(name, coupling[np.ix_(left.order, right.order)]) for name, coupling in starts]
-            proposal = _from_outermost(left, right, own, begun, seed=seed, deadline=deadline, callback=callback)
+            named = [(name, coupling[np.ix_(left.order, right.order)]) for name, coupling in starts]
+            proposal = _from_outermost(left, right, own, named, seed=seed, deadline=deadline, callback=callback)
         hopeless = bool(proposal.chance)
         form = _all_rows(left, right, own, proposal.fit, deadline, common=common, brief=hopeless)
         ratios, compared = form.matching.ratios, proposal.chance

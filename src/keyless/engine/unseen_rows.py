@@ -58,7 +58,7 @@ def tested(matched: Matched, places: Places, *, fitted: IntArray) -> Tested:
     smaller = min(ratios.shape)
     could = max(float(unseen.sum()) * smaller / len(unseen), 1.0)
     rows = np.flatnonzero(unseen & (permutation >= 0))
-    own = np.asarray(ratios[rows, permutation[rows]]).ravel()
+    own = np.asarray(ratios[np.arange(len(permutation)), np.maximum(permutation, 0)]).ravel()[rows]
     floored = np.maximum(own, -np.log(max(smaller, 2)))
     mutual = [
         own >= largest(line, ratios.data, size)[chosen]

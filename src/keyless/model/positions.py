@@ -13,6 +13,7 @@ import numpy as np
 from keyless.arrays import BoolArray, FloatArray, IntArray, SingleArray, array_like, batches, on_device, to_numpy
 from keyless.cluster import LOCAL, Workers
 from keyless.model.factor_model import FactorModel, Information, information, posterior
+from keyless.model.factors import Factors, principal_factors
 from keyless.model.latents import Latents, whitening
 from keyless.model.scored_tables import ScoredTable
 from keyless.model.shards import BATCH, Sharded, edges_of, in_batches
@@ -188,6 +189,12 @@ class Positions:
         precision = np.broadcast_to(self.precision, (len(rows), self.rank, self.rank))
         info = Information(precision, means @ (self.precision + np.eye(self.rank)))
         return Latents(info, means, means @ self.whitening)
+
+    def factors(self, rows: IntArray) -> Factors:
+        """Return some entities as canonical growth wants them: whitened factors, the strongest first."""
+        means = self.rows.take(rows)
+        means = means - means.mean(axis=0)
+        return principal_factors(means[:, means.any(axis=0)])
 
     def turned(self, rotation: FloatArray) -> Positions:
         """Return the positions in terms of `latent @ rotation`."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from keyless.errors import InputError
+from keyless.sizes import has_many_rows
 from keyless.tables.column_use import Found
 from keyless.tables.columns import Column
-from keyless.tables.memory import has_many_rows
 from keyless.tables.reading_options import ColumnUse, option, shown
 
 __all__ = ["doubtful_ids", "id_column", "is_called_id", "named_rows", "row_numbers"]

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from keyless.errors import InputError
 from keyless.parallel import workers
+from keyless.sizes import has_many_rows
 
 __all__ = [
     "LARGE_CELLS",
-    "LARGE_ROWS",
     "available_memory",
     "check_memory",
-    "has_many_rows",
     "in_words",
     "is_large",
     "memory_needed",
 ]
-
-LARGE_ROWS = 5_000
-"""From so many rows on tables are linked without ever holding all pairs of rows."""
 
 LARGE_CELLS = 20_000_000
 """From so many cells on a table is held once, in single precision where that is enough, and never copied whole."""
@@ -54,18 +50,13 @@ def is_large(rows: int, columns: int) -> bool:
     return rows * columns >= LARGE_CELLS
 
 
-def has_many_rows(sizes: Iterable[int]) -> bool:
-    """Tell whether tables of so many rows are linked without looking at all pairs of rows."""
-    return max(sizes, default=0) >= LARGE_ROWS
-
-
 def memory_needed(shapes: Sequence[tuple[int, int]], *, in_memory: Sequence[bool] | None = None) -> int:
     """Return about how many bytes it takes to link tables of these shapes, the reference first.
 
-    Below `LARGE_ROWS` rows a search holds some arrays of reference rows × rows per table, more of them while it seeks a
-    map with all cores on some of the rows, and every table as numbers, mask, scores and filled. From there on what is
-    held grows with the rows and not with their square: the tables, a few arrays of rows × rank, and a few candidates
-    for each row.
+    Below `sizes.LARGE_ROWS` rows a search holds some arrays of reference rows × rows per table, more of them while it
+    seeks a map with all cores on some of the rows, and every table as numbers, mask, scores and filled. From there on
+    what is held grows with the rows and not with their square: the tables, a few arrays of rows × rank, and a few
+    candidates for each row.
 
     Args:
         shapes: rows and columns of each table.
