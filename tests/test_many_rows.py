@@ -11,6 +11,8 @@ import pytest
 from scipy import sparse
 
 import keyless
+from keyless.engine import matches
+from keyless.maps.by_moments import from_moments
 from keyless.maps.by_pairs import from_pairs
 from keyless.maps.far_rows import from_far_rows
 from keyless.model.factor_model import Information
@@ -208,15 +210,19 @@ def positions(latents, noise, rng):
     return Positions.of(means.astype(np.float32), np.eye(rank) / noise**2)
 
 
-@pytest.mark.parametrize("kind", ["laplace", pytest.param("normal", marks=pytest.mark.slow), "exponential"])
-def test_a_planted_rotation_is_found(rng, kind):
+@pytest.mark.parametrize(
+    ("kind", "propose"),
+    [("laplace", from_far_rows), ("exponential", from_far_rows), ("normal", from_moments)],
+)
+def test_a_planted_rotation_is_found(rng, kind, propose):
     """Unequal sizes, 80% overlap."""
     common, rank, noise = 4_000, 6, 0.1
     latents = DRAWS[kind](rng, (common + 1_000 + 2_000, rank))
     rows = rng.permutation(np.r_[:common, common : common + 1_000])
     columns = rng.permutation(np.r_[:common, common + 1_000 : common + 3_000])
     turn = np.linalg.qr(rng.normal(size=(rank, rank)))[0]
-    found = from_far_rows(positions(latents[rows], noise, rng), positions(latents[columns] @ turn.T, noise, rng))
+    tables = positions(latents[rows], noise, rng), positions(latents[columns] @ turn.T, noise, rng)
+    found = propose(*tables, **({"rng": rng} if propose is from_moments else {}))
     assert found.convincing
     np.testing.assert_allclose(found.rotation, turn, atol=0.05)
     same = rows[found.pairs[:, 0]] == columns[found.pairs[:, 1]]
@@ -228,6 +234,7 @@ def test_a_planted_rotation_is_found(rng, kind):
 def test_unrelated_tables_have_no_map(rng):
     tables = [positions(rng.laplace(size=(4_000, 5)) / np.sqrt(2), 0.1, rng) for _ in range(2)]
     assert not from_far_rows(*tables, most=4).convincing
+    assert not from_moments(*tables, rng=rng).convincing
 
 
 def test_known_pairs_give_the_map_at_once(rng):
@@ -328,6 +335,29 @@ def test_known_pairs_hold_and_forbidden_ones_do_not():
     assert found.permutation[3] == 3
     assert found.permutation[1] not in (0, 1) or found.permutation[1] == 0
     assert found.chances.answers(found.permutation)[0] > 0.999
+
+
+@pytest.mark.parametrize("common", [60, 48])
+def test_listed_pairs_give_the_matches_and_probabilities_of_all_pairs(rng, common):
+    """Of 60 rows, all or 48 have a partner; the small engine weighs all pairs, the one for many rows lists them."""
+    ratios = rng.normal(-12.0, 3.0, size=(60, 60))
+    order = rng.permutation(60)
+    ratios[order[:common], np.arange(common)] = rng.normal(14.0, 3.0, size=common)
+    permutation, chances, every_row = matches.matched(ratios.astype(np.float32), None)
+    listed = matched(ratios, every_row=None)
+    assert listed.every_row == every_row == (common == 60)
+    np.testing.assert_array_equal(listed.permutation, permutation)
+    found = listed.chances.answers(listed.permutation)
+    np.testing.assert_allclose(found, chances.answers(permutation), atol=1e-3)
+
+
+def test_listed_rows_in_another_order_have_the_same_matches(rng):
+    ratios = rng.normal(-6.0, 3.0, size=(40, 50)) + 18.0 * np.eye(40, 50)
+    rows, columns = rng.permutation(40), rng.permutation(50)
+    plain, moved = matched(ratios, every_row=False), matched(ratios[rows][:, columns], every_row=False)
+    np.testing.assert_array_equal(np.append(columns, -1)[moved.permutation], plain.permutation[rows])
+    expected = plain.chances.pairs.toarray()[rows][:, columns]
+    np.testing.assert_allclose(moved.chances.pairs.toarray(), expected, atol=1e-9)
 
 
 def test_rows_outside_the_sample_stay_in_range():

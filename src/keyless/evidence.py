@@ -29,7 +29,7 @@ __all__ = [
     "Doubt",
     "Evidence",
     "Verdict",
-    "judge_large",
+    "judge_columns",
     "judge_pair",
     "judged_rows",
     "overall",
@@ -250,7 +250,7 @@ def judged_rows(evidence: Evidence, probability: FloatArray) -> Evidence:
     return _judged(replace(evidence, sharpness=sharpness), believed=True, sharp=sharpness > _MOST)
 
 
-def judge_large(link: ColumnLink, *, sizes: Sequence[int], constraints: Constraints | None = None) -> list[Evidence]:
+def judge_columns(link: ColumnLink, *, sizes: Sequence[int], constraints: Constraints | None = None) -> list[Evidence]:
     """Return the verdict on each table of what `keyless.engine.by_columns.ColumnSearch` found.
 
     The score is that of rows the model was not fitted to; it is compared with what the same search reaches where the

@@ -149,26 +149,30 @@ class Linking(Searches):
                 self.earlier.setdefault((0, number), []).append(("values alone", np.asarray(found.coupling)))
 
     def large_route(self) -> Route:
-        """Link by one model of all columns, and by canonical pairs where it is not sharp; return the more promising."""
+        """Link tables of many rows by one model of all columns, and by canonical pairs where that is not sharp.
+
+        The search for canonical pairs begins with the matches of the model of all columns. Tables without a map that is
+        believed are not searched: canonical growth on the rows farthest out has already been tried.
+        """
         self.so_far = columns = self.from_columns()
-        if self.way == "columns" or self.is_enough(columns):
+        if not columns.believed or _is_sharp(columns) or not self.suits_canonical_pairs or self.deadline.passed:
             return columns
         pairs = self.from_pairs(lambda number: self.many_rows(number, columns.found[number - 1].coupling))
         return pairs if _expected_right(pairs) > _expected_right(columns) else columns
 
     @property
+    def suits_canonical_pairs(self) -> bool:
+        """Whether tables of many rows may be searched for canonical pairs: two tables whose factors fit in memory.
+
+        Where every row has a partner, none is left over that another search could tell to be alone.
+        """
+        few = max(rows_of(self.tables)) <= MOST_SEARCHED_ROWS and len(self.tables) == 2
+        return self.way == "auto" and few and self.options.every_row is not True
+
+    @property
     def narrow(self) -> bool:
         """Whether the tables have few enough columns for a model of all of them to be quick."""
         return sum(t.block.shape[1] for t in self.tables) <= MOST_COLUMNS
-
-    def is_enough(self, columns: Route) -> bool:
-        """Tell whether what a model of all columns found need not be followed by a search for canonical pairs.
-
-        Tables without a map that convinces are not searched: that takes minutes, and would seldom find anything.
-        """
-        too_many = max(t.block.shape[0] for t in self.tables) > MOST_SEARCHED_ROWS or len(self.tables) > 2
-        told = self.options.every_row is True
-        return not columns.linked or _is_sharp(columns) or too_many or told or self.deadline.passed
 
     def choices(self, route: Route) -> dict[str, Any]:
         """Return what was chosen from the data, and what was set."""

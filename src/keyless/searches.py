@@ -26,7 +26,7 @@ from keyless.engine import (
 from keyless.engine.by_columns import ColumnSearch
 from keyless.engine.columns import stands_out
 from keyless.engine.joined import Joined, side_by_side
-from keyless.evidence import Evidence, judge_large, judge_pair, judged_rows, overall
+from keyless.evidence import Evidence, judge_columns, judge_pair, judged_rows, overall
 from keyless.findings import Found, Route, canonical_correlations
 from keyless.maps.signatures import SPACES
 from keyless.model.factor_model import FactorModel, fit, initial_model, model_from_directions
@@ -55,6 +55,9 @@ _MODEL_STEPS, _LATE_STEPS = 100, 5
 
 _ROWS_FOR_STEPS = 2_000
 """Rows up to which every step of that fit looks at each of them."""
+
+_WHOLE_ROWS = 10
+"""Rows that are in all tables, for each column, from which mean products of columns are used."""
 
 _TURNS = 2
 """How often each of several joined tables is matched again to all the others before they are judged."""
@@ -202,7 +205,7 @@ class Searches(Prepared):
             device=self.device,
         )
         link = self.stages.stage("columns", search.link)
-        evidences = judge_large(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])
+        evidences = judge_columns(link, constraints=self.limits, sizes=[len(table) for table in self.large_tables])
         found = []
         for number, (matched, test, evidence) in enumerate(zip(link.matched, link.tests, evidences, strict=True), 1):
             correlations = canonical_correlations(*test.latents, rank=link.model.rank)
@@ -422,6 +425,10 @@ class Searches(Prepared):
         if len(values) <= _ROWS_FOR_STEPS:
             return fit(values, mask, initial_model(values, mask, rank), max_iter=steps)[0]
         whole = np.all([part >= 0 for part in rows], axis=0)
+        if whole.sum() < _WHOLE_ROWS * values.shape[1]:
+            # So few rows are in all tables that products of columns of different tables contradict each other.
+            few = slice(None, None, len(values) // _ROWS_FOR_STEPS)
+            return fit(values[few], mask[few], initial_model(values[few], mask[few], rank), max_iter=_LATE_STEPS)[0]
         used = whole if whole.sum() > _ROWS_FOR_STEPS else np.ones(len(values), dtype=bool)
         model = fit_moments(Moments.of(values[used], mask[used]), rank=rank)
         if mask[used].all():

@@ -21,6 +21,7 @@ from keyless.engine.matches import matched as matched_rows
 from keyless.engine.search import Search
 from keyless.engine.unseen_rows import Tested, chance_score, tested
 from keyless.errors import CONVERGED, InputError, Status
+from keyless.maps.by_moments import from_moments
 from keyless.maps.by_pairs import from_pairs
 from keyless.maps.components import from_components
 from keyless.maps.far_rows import from_far_rows
@@ -242,33 +243,30 @@ class ColumnSearch:
         return (left.model, right.model), self.fitted
 
     def mapped(self, places: Places, number: int, limits: Limits) -> ProposedMap:
-        """Find the rotation of the right latents onto the left ones."""
-        attempts = self.attempts(places, number, limits)
-        found = next(attempts)
-        while not found.convincing and not self.expired():
-            again = next(attempts, None)
-            if again is None:
+        """Return the first proposed map that convinces, else the one that most held-out rows confirm."""
+        best: ProposedMap | None = None
+        for proposed in filter(None, self.proposals(places, number, limits)):
+            best = proposed if best is None else _better(best, proposed)
+            if best.convincing or self.expired():
                 break
-            found = _better(found, again)
-        if self.thorough and not found.promising and not self.expired():
+        if best is None:
+            raise RuntimeError("no proposer gave a map")
+        if self.thorough and not best.promising and not self.expired():
             grown = self.grown(places, limits)
-            found = found if grown is None else _better(found, grown)
-        return found
+            best = best if grown is None else _better(best, grown)
+        return best
 
-    def attempts(self, places: Places, number: int, limits: Limits) -> Iterator[ProposedMap]:
-        """Yield maps by known pairs, components, columns that both tables have, and rows far out."""
-        known = limits.known
-        by_known = from_pairs(*places, known, name="known pairs", rng=self.rng) if len(known) else None
-        if by_known is not None:
-            yield by_known
-        by_components = from_components(*places, rng=self.rng, expired=self.expired)
-        if by_components is not None:
-            yield by_components
-        similar = self.similar(number)
-        by_columns = None if similar is None else from_pairs(*places, similar, name="shared columns", rng=self.rng)
-        if by_columns is not None:
-            yield by_columns
+    def proposals(self, places: Places, number: int, limits: Limits) -> Iterator[ProposedMap | None]:
+        """Yield maps by known pairs, components, shared columns, moments, and rows far out; None for no map."""
+        yield self.by_pairs(places, limits.known, "known pairs")
+        yield from_components(*places, rng=self.rng, expired=self.expired)
+        yield self.by_pairs(places, self.similar(number), "shared columns")
+        yield from_moments(*places, rng=self.rng, expired=self.expired)
         yield from_far_rows(*places, expired=self.expired)
+
+    def by_pairs(self, places: Places, pairs: IntArray | None, name: str) -> ProposedMap | None:
+        """Return the map that pairs of rows suggest; None where there are none."""
+        return None if pairs is None or not len(pairs) else from_pairs(*places, pairs, name=name, rng=self.rng)
 
     def chance(self, places: Places) -> tuple[float, ...]:
         """Return what the search reaches where there is nothing to find."""
@@ -378,14 +376,14 @@ class ColumnSearch:
     def grown(self, places: Places, limits: Limits) -> ProposedMap | None:
         """Propose a map by canonical growth on the rows farthest out."""
         rows = [np.sort(own.outermost(_GROWN_ROWS)) for own in places]
-        left, right = (own.factors(index) for own, index in zip(places, rows, strict=True))
-        if not min(left.rank, right.rank):
+        if min(map(len, rows)) <= 2 * places[0].rank or not all(own.rows.moment.any() for own in places):
             return None
+        left, right = (own.factors(index) for own, index in zip(places, rows, strict=True))
         with one_thread():
             search = Search(left, right, limits.some(*rows), spaces=_GROWN_SPACES, deadline=self.deadline)
             permutation = matched_rows(search.run().ratios, None)[0]
         pairs = np.stack([rows[0], np.append(rows[1], -1)[permutation]], axis=1)
-        return from_pairs(*places, pairs[pairs[:, 1] >= 0], name="canonical growth", rng=self.rng)
+        return self.by_pairs(places, pairs[pairs[:, 1] >= 0], "canonical growth")
 
     def similar(self, number: int) -> IntArray | None:
         """Return rows of the reference and of a table, k × 2, that are near by columns that both have."""
@@ -400,6 +398,8 @@ class ColumnSearch:
 
     def limits(self, left: Entities, number: int) -> Limits:
         """Return which entities of one side and rows of a table may be the same, and which are known to be."""
+        if self.constraints is None or self.constraints.trivial:
+            return Limits((len(left), len(self.tables[number])))
         numbers = [self.tables.index(table) for table in left.tables]
         every = left.taken(slice(0, len(left))).rows
         rows = [np.arange(own.start, own.stop) if isinstance(own, slice) else np.asarray(own) for own in every]

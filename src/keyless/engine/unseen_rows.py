@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keyless.arrays import FloatArray, IntArray
+from keyless.maps.by_moments import from_moments
 from keyless.maps.components import from_components, independent_directions
 from keyless.maps.far_rows import from_far_rows
 from keyless.model.positions import Places, Positions
@@ -22,7 +23,7 @@ __all__ = ["Tested", "chance_score", "tested"]
 _SAMPLE = 2_000
 """Rows whose best partner by chance is looked for, and matched rows by which mirror images are told."""
 
-_STARTS = 4
+_STARTS = 2
 """Starts that are tried on rows far out where there is nothing to find; more of them reach no more."""
 
 
@@ -85,9 +86,10 @@ def chance_score(
     """
     destroyed = right.scattered(independent_directions(right, rng), rng)
     found = from_far_rows(left, destroyed, agreeing=1, most=_STARTS, expired=expired)
-    by_components = None if expired() else from_components(left, destroyed, rng=rng, expired=expired)
-    if by_components is not None and by_components.confirmed > found.confirmed:
-        found = by_components
+    for propose in (from_components, from_moments):
+        other = None if expired() else propose(left, destroyed, rng=rng, expired=expired)
+        if other is not None and other.confirmed > found.confirmed:
+            found = other
     rank = len(found.rotation)
     left, turned = left.padded(rank), destroyed.padded(rank).turned(found.rotation)
     near = find_nearest_rows((left, turned), (sampled(len(left), _SAMPLE, rng), None), seed=int(rng.integers(2**31)))

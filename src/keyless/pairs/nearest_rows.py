@@ -1,9 +1,9 @@
 """For rows of one table the likeliest rows of another, cell by cell of the space where distance is likelihood.
 
-Every point is in one cell, and every row looks first into the cell it is in itself. Who has not surely found its
-partner there looks behind the nearest border, and who has not found it there either looks into all other cells that may
-hold somebody who matters. Up to `cells.CELL` points there is one cell. Cells are made of pieces of the tables' shards,
-so that nobody holds all rows.
+Every right row is in one cell. The partner of a left row is sought first in the cell that the left row lies in. If it
+is not surely found there, the cell behind the nearest border is searched, and then all other cells that may hold a
+likely partner. Up to `cells.CELL` rows there is one cell. Cells are made of pieces of the tables' shards, so that no
+worker holds all rows.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _ROUGH_CANDIDATES = 12
 
 _FURTHER = 50
 _CLOSE = 10.0
-"""Rows whose last candidate is no more than `_CLOSE` nats behind the best have so many to choose from."""
+"""Rows whose last candidate is at most `_CLOSE` nats behind the best are given so many candidates."""
 
 _BEYOND_CHANCE = 12.0
-"""Who has found a partner so many nats above what the best of all wrong ones reaches looks no further."""
+"""Nats above the best of all wrong partners from which a row has surely found its own, and the search for it ends."""
 
 HOPELESS = 25.0
 """Pairs so many nats behind the best of their row are no candidates."""
@@ -94,7 +94,7 @@ class _How:
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    """Rows of one shard, or from one cell: their numbers, where they are, and of those that ask what else counts."""
+    """Rows of one shard or cell: numbers and places; of rows whose partner is sought, offsets and best ratios."""
 
     numbers: IntArray
     vectors: SingleArray
@@ -125,7 +125,7 @@ def find_nearest_rows(
         places: where the rows of both tables stand.
         part: left rows to look for, each once, and right rows to look among; None: all.
         exact: whether all rows of a side have the same precision, so that ratios are exact.
-        further: rows whose partner may well not be among the nearest look at more of them.
+        further: whether rows with many close candidates are given more of them.
         lowest: ratio below which no pair is wanted.
         seed: of the search.
     """
@@ -138,7 +138,7 @@ def find_nearest_rows(
     how = _How(metric, cells, total, exact, further, lowest, seed, device)
     workers, every = left.workers, range(len(how.cells))
     asking, points = _homes(left, part[0], how, asking=True), _homes(right, part[1], how, asking=False)
-    # A cell has no more than so many points, and no more rows than that look into it at a time: shards by turns.
+    # A cell has at most so many points, and at most as many rows search it at a time: shards by turns.
     turns = max(1, -(-(len(left) if part[0] is None else len(part[0])) // (most * len(cells))))
     found = []
     for cell in every:
@@ -146,32 +146,32 @@ def find_nearest_rows(
         found += [workers.start(_search, one[k::turns], other, cell, how) for k in range(min(turns, len(one)))]
         del one, other
     again: list[Any] = []
-    looking = list(found) if len(every) > 1 else []
-    for last in (False, True) if looking else ():
-        counts = np.array(workers.fetch([workers.start(_counts, each, len(every)) for each in looking]))
+    searching = list(found) if len(every) > 1 else []
+    for last in (False, True) if searching else ():
+        counts = np.array(workers.fetch([workers.start(_counts, each, len(every)) for each in searching]))
         seen: dict[int, list[Any]] = {}
         for cell in np.flatnonzero(counts.any(axis=0)).tolist():
             other = _pieces(right, points, how, cell, asking=False)
             seen[cell] = []
             for some in _turns(counts[:, cell], most):
-                one = [workers.start(_going_to, looking[home], cell) for home in some.tolist()]
+                one = [workers.start(_going_to, searching[home], cell) for home in some.tolist()]
                 seen[cell].append(workers.start(_search_again, one, other, how))
                 del one
             del other
             again += seen[cell]
         if not last:
-            # Most have found their partner behind the nearest border; the others look into all cells that may matter.
+            # Most rows have found their partner by now; the others search all cells that may hold it.
             best = {cell: [workers.start(_best_of, near) for near in all_turns] for cell, all_turns in seen.items()}
             for home, row in enumerate(counts):
                 own = [one for cell in np.flatnonzero(row).tolist() for one in best[cell]]
-                looking[home] = workers.start(_still_looking, looking[home], own, how)
-    cut = sum(workers.fetch([workers.start(_cut, each) for each in looking]))
+                searching[home] = workers.start(_still_undecided, searching[home], own, how)
+    cut = sum(workers.fetch([workers.start(_cut, each) for each in searching]))
     near = _merged(workers.fetch([workers.start(_bare, each) for each in found]), workers.fetch(again), len(left), how)
     return replace(near, recall=min(near.recall, 1 - cut / max(len(near.asked), 1)))
 
 
 def _turns(counts: IntArray, most: int) -> list[IntArray]:
-    """Return who has rows that look into a cell, some at a time, so that those together have about `most` rows."""
+    """Return which cells have rows that search a given cell, some at a time, with about `most` rows together."""
     homes = np.flatnonzero(counts)
     turn = (np.cumsum(counts[homes]) - 1) // most
     return np.split(homes, np.flatnonzero(np.diff(turn)) + 1)
@@ -234,15 +234,15 @@ def _piece(
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """What the rows of one cell found, and which of them look into which other cells next.
+    """What the rows of one cell found, and which of them search which other cells next.
 
     Attributes:
         near: what they found in the cell itself.
         home: the cell.
-        undecided: those that have not surely found their partner, and may find one elsewhere.
-        visited: of each of these, another cell that it has looked into, or looks into next.
-        going: who looks into which cell next, as places among the undecided.
-        cut: how many of them would have to look into more cells than they may.
+        undecided: rows that have not surely found their partner, and may find it elsewhere.
+        visited: of each of these, another cell that was searched for it, or is searched next.
+        going: which rows search which cell next, as places among the undecided.
+        cut: how many of them would have to search more cells than they may.
     """
 
     near: NearestRows
@@ -254,7 +254,7 @@ class _Found:
 
 
 def _search(asking: list[_Piece], points: list[_Piece], cell: int, how: _How) -> _Found:
-    """Let the rows of a cell look into it; those that are not sure look next into the nearest other that may matter."""
+    """Search a cell for the partners of its rows; those that are not sure search the nearest other cell next."""
     queries, others = _Piece.joined(asking), _Piece.joined(points)
     near = _in_cell(queries, others, how)
     best = near.best.astype(np.float64)
@@ -269,12 +269,12 @@ def _search(asking: list[_Piece], points: list[_Piece], cell: int, how: _How) ->
     return _Found(near, cell, undecided[there], visited, going)
 
 
-def _still_looking(found: _Found, seen: list[tuple[IntArray, FloatArray]], how: _How) -> _Found:
-    """Return who still looks, and into which cells, after what was seen behind the nearest border.
+def _still_undecided(found: _Found, seen: list[tuple[IntArray, FloatArray]], how: _How) -> _Found:
+    """Return which rows are still undecided, and which cells they search, after the cell behind the nearest border.
 
     Args:
         found: of a cell.
-        seen: rows that looked into other cells, and the best that they saw there.
+        seen: rows that searched other cells, and the best ratios that they found there.
         how: the same for all.
     """
     pieces, best = found.undecided, found.undecided.best.copy()
@@ -300,13 +300,13 @@ def _still_looking(found: _Found, seen: list[tuple[IntArray, FloatArray]], how: 
 
 
 def _sure(best: FloatArray, how: _How) -> Any:
-    """Tell who has found a partner that is beyond all chance."""
+    """Tell which rows have found a partner that is beyond all chance."""
     return (best >= np.log(max(how.total, 1)) + _BEYOND_CHANCE) & how.exact
 
 
 def _elsewhere(queries: _Piece, rows: IntArray, home: int, visited: IntArray, how: _How) -> Any:
-    """Yield some of the rows and how far they are from cells that may hold somebody who matters, ∞ for the others."""
-    # Who matters is at least so likely, and so at most so far away.
+    """Yield some of the rows and how far they are from cells that may hold a likely partner, ∞ for the others."""
+    # A likely partner has at least this ratio, and so is at most this far away.
     reach = 2 * (queries.offsets - np.maximum(queries.best - _CLOSE, how.lowest))
     for part in batches(len(rows), 8_192):
         some = rows[part]
@@ -319,7 +319,7 @@ def _elsewhere(queries: _Piece, rows: IntArray, home: int, visited: IntArray, ho
 
 
 def _search_again(asking: list[_Piece], points: list[_Piece], how: _How) -> NearestRows:
-    """Let rows of other cells look into one."""
+    """Search one cell for the partners of rows of other cells."""
     queries, others = _Piece.joined(asking), _Piece.joined(points)
     return _in_cell(queries, others, how, known=queries.best)
 
@@ -397,14 +397,14 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
     count = min(how.candidates, len(points))
     # Of n wrong partners one is likelier than log n + t nats in one case of exp(t).
     enough = 2 * (offsets - np.log(max(how.total, 1)) - _BEYOND_CHANCE) if how.exact else None
-    # Who is less likely than a stranger is nobody's partner; where everybody is wanted, the nearest always matters.
+    # A row less likely than one at random is no partner; where every row must have one, the nearest always matters.
     limit = 2 * offsets if how.exact and how.lowest > -np.inf else None
     found = nearest(points, queries, count, enough=enough, limit=limit, seed=how.seed, device=how.device)
     ratios = _ratios(points, queries, offsets, found.points)
     evaluations, recall = found.evaluations, found.recall
     best = ratios.max(axis=1, initial=-np.inf)
     bar = best if known is None else np.maximum(best, known)
-    # Of rows that look further the first look does not count.
+    # Rows that are given more candidates are searched for anew.
     close = np.zeros(len(queries), dtype=bool)
     if how.further and 0 < count < len(points):
         close = ratios[:, -1] > bar - _CLOSE
