@@ -8,7 +8,7 @@ import pytest
 from keyless.errors import InputError
 from keyless.lowrank import project_rank, threshold_singular_values
 from keyless.paper.downloads import data_home
-from keyless.paper.experiments.movielens import PAPER, honest, honest_rival
+from keyless.paper.experiments.movielens import PAPER, honest, honest_rival, unaided
 from keyless.paper.experiments.platforms import fill_alone, fill_joined, link_by_shared_films, shuffled_platforms
 from keyless.paper.experiments.published import METHODS, as_published
 from keyless.paper.experiments.ratings import (
@@ -272,3 +272,10 @@ def test_shared_films_identify_most_users():
     platforms, users = shuffled_platforms(ratings, train, random_state=0)
     found = link_by_shared_films(platforms)
     assert min((p == np.argsort(users[g])).mean() for g, p in found.permutations.items()) > 0.75
+
+
+def test_a_search_that_ran_out_of_time_joins_nothing(little):
+    found = unaided(little, 0, missingness=False, max_time=1e-6)
+    assert found["verdict"] != "linked"
+    assert "Total" not in found
+    assert set(found["FOSCTTM"].values()) == {0.5}

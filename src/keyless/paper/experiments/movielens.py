@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse
 
 from keyless.linker import link
 from keyless.metrics import foscttm
@@ -204,11 +205,16 @@ def unaided(ratings: Ratings, seed: int, *, missingness: bool, max_time: float |
     found: dict[str, Any] = {
         "verdict": links.evidence.verdict,
         "links right": draw.right(links.permutations),
-        "FOSCTTM": {genre: foscttm(-links.coupling(genre), right) for genre, right in draw.truth.items()},
+        "FOSCTTM": {genre: foscttm(-_dense(links.coupling(genre)), right) for genre, right in draw.truth.items()},
     }
     if links.evidence.verdict == "linked":
         found |= draw.scores(fill_joined(platforms, links.permutations, random_state=seed, same_films=False))
     return found
+
+
+def _dense(coupling: FloatArray | sparse.csr_array) -> FloatArray:
+    """Return a coupling with all its entries; that of a search that ran out of time is sparse."""
+    return np.asarray(coupling.toarray() if isinstance(coupling, sparse.csr_array) else coupling)
 
 
 def _load(users: int | None) -> Ratings:
