@@ -3,15 +3,18 @@
     python benchmarks/m3o_card_problems.py prepare --seeds 10 --out reproduced/card/problems.npz
     python benchmarks/m3o_card_problems.py collect reproduced/card/results --out reproduced
     keyless reproduce table1 --seeds 10 --out reproduced
+    python benchmarks/bench_m3o_card.py                       # compares with runs on the processor
 
 Tables, starts and rules are those that `keyless reproduce table1` would use. The card gets the tables, never their
 answer; it returns the last estimate of every run. keyless reads the permutations off it and counts wrong rows here.
+`collect` leaves out runs with a step whose rotations did not settle: `keyless reproduce` takes them on the processor.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -158,21 +161,32 @@ def judged(run: dict[str, Any], result: dict[str, Any], estimate: Any) -> dict[s
     }
 
 
+def finished(folder: Path) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """Yield key, result and last estimate of every run that `m3o_on_card.py` wrote into a folder."""
+    results = json.loads((folder / "finished.json").read_text(encoding="utf-8"))["runs"]
+    estimates: dict[str, Any] = {}
+    for path in sorted(folder.glob("estimates-*.npz")):
+        with np.load(path) as stored:
+            estimates |= dict(stored)
+    for key, result in results.items():
+        yield key, result, estimates[key]
+
+
 def collect(folders: list[Path], out: Path) -> None:
-    """Write a cell for every run that is finished."""
+    """Write a cell for every run that is finished, but for those with a step whose rotations did not settle."""
     runs = {run["key"]: run for run in planned(10)}
     into = Run(out, "table1")
-    done = 0
+    done, left_out = 0, []
     for folder in folders:
-        results = json.loads((folder / "finished.json").read_text(encoding="utf-8"))["runs"]
-        estimates: dict[str, Any] = {}
-        for path in sorted(folder.glob("estimates-*.npz")):
-            with np.load(path) as stored:
-                estimates |= dict(stored)
-        for key, result in results.items():
-            into.cell(key, partial(judged, runs[key], result, estimates[key]))
-            done += 1
+        for key, result, estimate in finished(folder):
+            if result["troubles"]:
+                left_out.append(f"{key} ({result['troubles']} of {result['steps']} steps)")
+            else:
+                into.cell(key, partial(judged, runs[key], result, estimate))
+                done += 1
     print(f"{done} of {len(runs)} runs are finished cells in {into.folder}")
+    if left_out:
+        print("left to the processor, since rotations did not settle:", *left_out, sep="\n  ")
 
 
 def main() -> None:

@@ -201,3 +201,21 @@ def test_results_become_the_cells_that_the_experiment_would_make(tmp_path, monke
         assert cell.pop("objective") == pytest.approx(wanted.pop("objective"), rel=1e-9)
         assert cell == wanted
         assert (cell["steps"], cell["converged"]) == (60, False)
+
+
+def test_runs_whose_rotations_did_not_settle_are_left_to_the_processor(tmp_path, capsys):
+    import m3o_card_problems
+
+    sure, unsure = m3o_card_problems.planned(10)[:2]
+    made = draw_released(0, **SETTINGS["(100; 40, 30, 30), 40%"][1])
+    shape = (100, sum(table.shape[1] for table in made.tables.values()))
+    estimates = {run["key"]: np.random.default_rng(0).standard_normal(shape) for run in (sure, unsure)}
+    np.savez(tmp_path / "estimates-0.npz", **estimates)
+    result = {"steps": 9, "converged": True, "nuclear_norm": 1.0, "epsilon": 0.1, "device": "a card"}
+    found = {sure["key"]: result | {"troubles": 0}, unsure["key"]: result | {"troubles": 2}}
+    (tmp_path / "finished.json").write_text(json.dumps({"runs": found}))
+    m3o_card_problems.collect([tmp_path], tmp_path)
+    assert f"{unsure['key']} (2 of 9 steps)" in capsys.readouterr().out
+    kept = Run(tmp_path, "table1")
+    assert kept.cell(sure["key"], lambda: pytest.fail("the cell is not there"))["device"] == "a card"
+    assert kept.cell(unsure["key"], lambda: "taken on the processor") == "taken on the processor"

@@ -112,7 +112,7 @@ def m3o(preset: PresetName = "released", *, penalty: float | None = None, quick:
 
 def m3o_run(
     made: ShuffledTables,
-    start: int,
+    start: int | NDArray[np.float64],
     *,
     preset: PresetName = "released",
     penalty: float | None = None,
@@ -122,12 +122,13 @@ def m3o_run(
 
     Args:
         made: tables and answer.
-        start: seed of the start.
+        start: seed of the start, or the first estimate.
         preset: as for `m3o`.
         penalty: as for `m3o`.
         quick: as for `m3o`.
     """
-    found = m3o(preset, penalty=penalty, quick=quick).solve(to_problem(made.tables), random_state=start)
+    solver, problem = m3o(preset, penalty=penalty, quick=quick), to_problem(made.tables)
+    found = solver.solve(problem, random_state=start) if isinstance(start, int) else solver.solve(problem, start=start)
     return {
         "wrong": wrong_rows(found.permutations, made),
         "objective": found.objective,
