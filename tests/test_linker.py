@@ -334,9 +334,7 @@ def test_rows_match_inside_their_group_only():
         # One row has an unknown group and may push one other out of its own.
         assert matched.sum() >= 38
         wards = right["ward"].to_numpy()[permutation[matched]]
-        crossed = [
-            pair for pair in zip(group[matched], wards, strict=True) if pair[1] is not None and pair[0] != pair[1]
-        ]
+        crossed = [pair for pair in zip(group[matched], wards, strict=True) if pd.notna(pair[1]) and pair[0] != pair[1]]
         assert bool(crossed) is not inside
     # One of about ten instead of one of forty.
     assert links.evidence.needed < free.evidence.needed
