@@ -106,7 +106,12 @@ def test_the_verdict_asks_for_all_of_it(halved):
     link = replace(whole, form=replace(whole.form, matching=matching))
     assert judged(replace(link, crossings=(Crossing(own, own - 0.3, 0.1),))).verdict == "unlinkable"
     assert judged(replace(link, crossings=(Crossing(own, own - 0.3, 0.6),))).verdict == "uncertain"
-    assert judged(replace(link, crossings=(Crossing(own, own - 0.9, 0.1),))).verdict == "uncertain"
+    # Pairs that searches of half the rows find again prove a link that is little above chance.
+    assert judged(replace(link, crossings=(Crossing(own, own - 0.4, 0.6),))).verdict == "linked"
+    doubted = judged(replace(link, crossings=(Crossing(own, own - 0.9, 0.1),)))
+    assert doubted.verdict == "uncertain"
+    # Half believed at the most, and five times less where a tenth of the pairs instead of half of them is found again.
+    assert doubted.belief == pytest.approx(0.5 * 0.1 / 0.5)
     assert judged(replace(link, crossings=(Crossing(own, own - 0.9, 0.6),))).verdict == "linked"
     # What directions say about each other counts as much as how well partners stand out.
     borne_out = Crossing(own, own - 0.3, 0.6, borne_out=2.0, borne_out_by_chance=1.0)

@@ -197,10 +197,11 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
     # A comparison that was clear by itself did not ask whether the pairs are found again.
     again = float(np.mean([float(one.above_chance > 0) if one.again is None else one.again for one in link.crossings]))
     clear = above > first.clear and again >= _HARDLY_AGAIN
+    found_again = [one.again for one in link.crossings if one.again is not None]
+    share_again = float(np.mean(found_again)) if found_again else 1.0
     if first.halved:
         fully = evidence.excess > _NO_BETTER and evidence.score > _STANDS_OUT_FULLY * evidence.needed
-        found_again = [one.again for one in link.crossings if one.again is not None]
-        proven = bool(found_again) and float(np.mean(found_again)) >= _FOUND_AGAIN and above > _SOMEWHAT
+        proven = bool(found_again) and share_again >= _FOUND_AGAIN and above > _SOMEWHAT
         chance = above < 0 or (above < _CHANCE * first.clear and again < _HARDLY_AGAIN)
         clear, chance = clear or fully or proven, chance and not fully
     else:
@@ -221,10 +222,12 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
         evidence = replace(evidence, mirrored=mirrored)
     # Directions that say less about each other than by chance bear nothing out: rows stand out by one of them alone.
     believed = clear and evidence.corroboration >= 0 and not evidence.ambiguous
-    return _judged(evidence, believed=believed, sharp=sharp, clear=first.clear)
+    return _judged(evidence, believed=believed, sharp=sharp, clear=first.clear, again=share_again)
 
 
-def _judged(evidence: Evidence, *, believed: bool, sharp: bool, clear: float = 1.0) -> Evidence:
+def _judged(
+    evidence: Evidence, *, believed: bool, sharp: bool, clear: float = 1.0, again: float = _FOUND_AGAIN
+) -> Evidence:
     """Return the evidence with its verdict, once it is known to be better than chance.
 
     Args:
@@ -232,9 +235,12 @@ def _judged(evidence: Evidence, *, believed: bool, sharp: bool, clear: float = 1
         believed: whether the map is believed.
         sharp: whether most matched rows can be told apart.
         clear: nats above chance that are asked for.
+        again: share of the pairs that were found again. Of pairs that belong together about half are, of others hardly
+            one.
     """
     if not believed:
-        return replace(evidence, belief=_EVENS * float(np.clip(evidence.above_chance / clear, 0.0, 1.0)) ** 2)
+        above = float(np.clip(evidence.above_chance / clear, 0.0, 1.0))
+        return replace(evidence, belief=_EVENS * above**2 * min(again / _FOUND_AGAIN, 1.0))
     doubt: Doubt = "none" if sharp else "rows"
     return replace(evidence, verdict="linked" if sharp else "uncertain", doubt=doubt, belief=1.0)
 
