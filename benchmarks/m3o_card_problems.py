@@ -23,13 +23,14 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import random_generator
+from keyless.datasets import ShuffledTables
 from keyless.errors import CONVERGED, Status
 from keyless.paper import M3O, Printed, Released
 from keyless.paper.experiments.base import Run
 from keyless.paper.experiments.synthetic import draw_released, m3o, wrong_rows
 from keyless.paper.experiments.table1 import SETTINGS, cell_key, m3o_methods
 from keyless.paper.m3o import M3OState
-from keyless.paper.problem import to_problem
+from keyless.paper.problem import CorrespondenceProblem, to_problem
 
 CHECKED = 300
 """Steps of the trajectories that the card is compared with."""
@@ -98,9 +99,21 @@ def solver_of(run: dict[str, Any]) -> M3O:
 
 def trajectory(run: dict[str, Any], steps: int) -> dict[str, Any]:
     """Return objective, ε and step sizes of the first steps of a run, by keyless."""
-    solver, problem = solver_of(run), to_problem(drawn(run["setting"], run["data"]).tables)
+    problem = to_problem(drawn(run["setting"], run["data"]).tables)
+    return first_steps(solver_of(run), problem, steps, random_state=run["start"])
+
+
+def first_steps(solver: M3O, problem: CorrespondenceProblem, steps: int, **start: Any) -> dict[str, Any]:
+    """Return objective, ε and step sizes of the first steps, by keyless.
+
+    Args:
+        solver: what to do; a fall of the objective by less than `CHECKED_TOLERANCE` does not count as progress.
+        problem: the tables.
+        steps: how many.
+        start: as for `M3O.init`.
+    """
     solver = replace(solver, tolerance=max(solver.tolerance, CHECKED_TOLERANCE))
-    state = solver.init(problem, random_state=run["start"])
+    state = solver.init(problem, **start)
     found: dict[str, list[Any]] = {"objective": [], "epsilon": [], "step_sizes": []}
     for _ in range(steps):
         state = solver.step(problem, state)
@@ -133,17 +146,30 @@ def prepare(seeds: int, out: Path) -> None:
         for name, values in trajectory(run, CHECKED).items():
             arrays[f"{name} {len(checks)}"] = values
         checks.append(run["key"])
-    arrays["plan"] = json.dumps(
-        {"runs": runs, "rules": rules, "checks": checks, "checked_tolerance": CHECKED_TOLERANCE}
-    )
+    write(out, arrays, runs=runs, rules=rules, checks=checks)
+
+
+def write(out: Path, arrays: dict[str, Any], **plan: Any) -> None:
+    """Write arrays and plan as `m3o_on_card.Problems` reads them.
+
+    Args:
+        out: the file.
+        arrays: tables, widths, normal numbers of the starts, and trajectories.
+        plan: the runs, the rules by name, and the keys of the runs whose trajectories are there.
+    """
+    arrays = arrays | {"plan": json.dumps(plan | {"checked_tolerance": CHECKED_TOLERANCE})}
     out.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(out, **arrays)
-    print(f"{len(runs)} runs, {out.stat().st_size / 1e6:.1f} MB, written to {out}")
+    print(f"{len(plan['runs'])} runs, {out.stat().st_size / 1e6:.1f} MB, written to {out}")
 
 
 def judged(run: dict[str, Any], result: dict[str, Any], estimate: Any) -> dict[str, Any]:
-    """Return the cell of a run: keyless reads permutations and objective off the last estimate."""
-    made, solver = drawn(run["setting"], run["data"]), solver_of(run)
+    """Return the cell of a run."""
+    return judged_on(drawn(run["setting"], run["data"]), solver_of(run), result, estimate)
+
+
+def judged_on(made: ShuffledTables, solver: M3O, result: dict[str, Any], estimate: Any) -> dict[str, Any]:
+    """Return what a run found: keyless reads permutations and objective off the last estimate."""
     state = M3OState(
         estimate=estimate,
         estimate_nuclear_norm=result["nuclear_norm"],

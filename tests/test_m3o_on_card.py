@@ -13,6 +13,7 @@ import pytest
 from keyless.datasets import make_shuffled_tables
 from keyless.paper import M3O
 from keyless.paper.experiments.base import Run
+from keyless.paper.experiments.released_data import script_starts, script_tables
 from keyless.paper.experiments.synthetic import draw_released, m3o_run
 from keyless.paper.experiments.table1 import SETTINGS
 from keyless.paper.problem import to_problem
@@ -219,3 +220,32 @@ def test_runs_whose_rotations_did_not_settle_are_left_to_the_processor(tmp_path,
     kept = Run(tmp_path, "table1")
     assert kept.cell(sure["key"], lambda: pytest.fail("the cell is not there"))["device"] == "a card"
     assert kept.cell(unsure["key"], lambda: "taken on the processor") == "taken on the processor"
+
+
+def test_the_card_begins_where_the_script_begins(tmp_path, monkeypatch):
+    """Every start of the script, and λ, as `bench_m3o_script.py` hands them over; results must be there for all."""
+    import bench_m3o_script
+    import m3o_on_card
+    from m3o_card_batch import first_estimate
+
+    monkeypatch.setattr(bench_m3o_script, "CHECKED", 1)
+    monkeypatch.setattr(bench_m3o_script, "STARTS", 2)
+    bench_m3o_script.prepare(tmp_path / "problems.npz")
+    problems = m3o_on_card.Problems(tmp_path / "problems.npz")
+    m3o_on_card.check(problems, "cpu")
+    assert len(problems.runs) == 5 * 8 * 2
+    made = script_tables((20, 40, 40), 0.4)
+    starts = script_starts(made, count=2)
+    for run in problems.runs:
+        if run["setting"] == 1:
+            start = problems.start(run)
+            wanted = starts[run["start"]].copy()
+            wanted[:, :20] = np.nan_to_num(made.tables["reference"])
+            np.testing.assert_allclose(first_estimate(start), wanted, rtol=1e-15, atol=0)
+            assert f"released, λ = {start.rule.penalty}" == run["method"]
+            assert start.rule.released
+            for table, own in zip(start.tables, made.tables.values(), strict=True):
+                np.testing.assert_array_equal(table, own)
+    (tmp_path / "finished.json").write_text(json.dumps({"runs": {}}))
+    with pytest.raises(SystemExit, match="80 runs have not ended"):
+        bench_m3o_script.collected([tmp_path])
