@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import kstest, norm
@@ -9,8 +13,11 @@ from scipy.stats import kstest, norm
 from keyless.paper import M3O
 from keyless.paper.experiments.matlab_random import TAIL, MatlabRandom
 from keyless.paper.experiments.released_data import SCRIPT_SEED, script_starts, script_tables
-from keyless.paper.experiments.synthetic import wrong_rows
+from keyless.paper.experiments.synthetic import spread, wrong_rows
+from keyless.paper.experiments.table1 import SETTINGS
 from keyless.paper.problem import to_problem
+
+ROOT = Path(__file__).parents[1]
 
 # randn(10) after rng(0), as Matlab shows it: first, second and last column.
 FIRST_NORMALS = """
@@ -63,6 +70,36 @@ def test_released_data_are_drawn_by_the_released_law():
     size = np.mean([np.abs(made.complete[name]).mean() for name in made.complete])
     assert float(np.std(np.array(starts)[:, :, 40:])) == pytest.approx(size, rel=0.05)
     assert not np.allclose(starts[0], starts[1])
+
+
+def test_the_scripts_seed_gives_the_first_row_alone():
+    """What docs/solvers.md and the notes of table 1 say, against all runs stored."""
+    stored = json.loads((ROOT / "benchmarks" / "results" / "m3o_script.json").read_text(encoding="utf-8"))
+    wrong: dict[tuple[str, float], list[float]] = {}
+    for run in stored["runs"]:
+        wrong.setdefault((run["setting"], run["penalty"]), []).append(run["wrong"])
+    assert {len(values) for values in wrong.values()} == {10}
+    page = (ROOT / "docs" / "solvers.md").read_text(encoding="utf-8")
+    for name, (paper, _) in SETTINGS.items():
+        first = name == next(iter(SETTINGS))
+        found = {penalty: spread(values) for (setting, penalty), values in wrong.items() if setting == name}
+        assert [penalty for penalty, said in found.items() if said == paper] == ([0.55] if first else [])
+        means = {penalty: float(np.mean(values)) for (setting, penalty), values in wrong.items() if setting == name}
+        best = min(means, key=lambda penalty: means[penalty])
+        shown = [name, paper, *(found[penalty] for penalty in (0.4, 0.5, 0.55, 0.6)), f"{means[best]:.2f} (λ = {best})"]
+        assert f"| {' | '.join(shown)} |" in page
+        if not first:
+            parts = set(re.findall(r"[\d.]+", paper))
+            assert not any(parts & set(re.findall(r"[\d.]+", said)) for said in found.values())
+    figure = [value for (setting, _), values in wrong.items() if setting == "(100; 60, 40), 80%" for value in values]
+    assert figure == [0.0] * 80
+    # The runs with the script's own λ were taken on the processor, too.
+    processor = json.loads((ROOT / "docs" / "paper" / "table1.json").read_text(encoding="utf-8"))["rows"]
+    own = [row for row in processor if row["data set"] == SCRIPT_SEED and "steps" in row and "device" not in row]
+    same = [run for run in stored["runs"] if (run["setting"], run["penalty"]) == (own[0]["setting"], 0.55)]
+    assert len(own) == len(same) == 10
+    for row, run in zip(own, same, strict=True):
+        assert all(row[key] == run[key] for key in ("start", "wrong", "steps"))
 
 
 @pytest.mark.slow
