@@ -237,7 +237,7 @@ def find_pair(
             # A map has far more freedom than a model of all columns, so it must be clearly better.
             if form is None or by_map.matching.strength > CLEARLY_MORE * form.matching.strength:
                 form = by_map
-            if not search.convincing and len(own.known) < FEWEST_KNOWN:
+            if not search.convincing and len(own.known) < FEWEST_KNOWN and not is_late(deadline):
                 permutation = matched(form.matching.ratios, every_row)[0]
                 early = crossings(
                     form,
