@@ -213,21 +213,27 @@ def _of_selected(every: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**_verdicts(every), "wrong and linked": wrong, "recall": _recall(every)}]
 
 
+TITLES: tuple[tuple[str, str, Callable[[list[dict[str, Any]]], list[dict[str, Any]]]], ...] = (
+    ("unrelated", "Tables of other entities", _of_others),
+    ("linkable", "Tables of the same entities", _by_information),
+    ("real", "Real tables, rows gone", _of_real_tables),
+    ("stable", "The same tables with ten seeds", _of_seeds),
+    ("selected", "Tables that leave out opposite quarters of a trait", _of_selected),
+)
+"""Cases, the titles of their tables, and what makes the tables."""
+
+CALIBRATION = "Stated probability against share right"
+
+
 def sections(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
     """Return the tables of the report."""
     told: dict[str, list[dict[str, Any]]] = {}
-    for case, title, rows_of in (
-        ("unrelated", "Tables of other entities", _of_others),
-        ("linkable", "Tables of the same entities", _by_information),
-        ("real", "Real tables, rows gone", _of_real_tables),
-        ("stable", "The same tables with ten seeds", _of_seeds),
-        ("selected", "Tables that leave out opposite quarters of a trait", _of_selected),
-    ):
+    for case, title, rows_of in TITLES:
         if case in found:
             told[title] = rows_of(found[case])
     pools = {"synthetic": found.get("linkable", []) + found.get("selected", []), "real": found.get("real", [])}
     if any(pools.values()):
-        told["Stated probability against share right"] = _calibrated(pools)
+        told[CALIBRATION] = _calibrated(pools)
     return told
 
 
@@ -251,7 +257,7 @@ def main() -> None:
         told,
         settings={"first seed": SEED, "pairs": {case: len(outcomes) for case, outcomes in found.items()}},
         out=arguments.out,
-        order=list(told),
+        order=[title for _, title, _ in TITLES] + [CALIBRATION],
     )
 
 
