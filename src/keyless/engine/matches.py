@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless.assignment import assign, best_matching
-from keyless.pairs.posterior import LEAST_STATED, Posterior, marginals, posterior, prior_log_odds
+from keyless.pairs.posterior import LEAST_STATED, Posterior, marginals, posterior, prior_log_odds, with_data
 
 __all__ = ["fitted_power", "holds_the_same_rows", "likely_matches", "matched", "sharpness"]
 
@@ -97,9 +97,7 @@ def matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Poste
 
 def _best_matches(ratios: sparse.csr_array, chances: Posterior) -> IntArray:
     """Return the likeliest one-to-one matches; −1 for rows that are likelier alone."""
-    gains = ratios.copy()
-    gains.data = ratios.data + chances.odds
-    return best_matching(gains).permutation
+    return best_matching(with_data(ratios, ratios.data + chances.odds)).permutation
 
 
 def _stated(ratios: sparse.csr_array, chances: Posterior) -> IntArray:

@@ -243,10 +243,10 @@ class Search:
         for rank in self._seed_ranks():
             known = self.refinement.limits.known
             yield _Proposal(f"known pairs with {rank} factors", grown_from(growing, known, rank))
-        left, right = (side.compact[rows] for side, rows in zip((self.left, self.right), self.rows, strict=True))
         # When it is late, one rough coupling is enough: it is there at once.
         for name, found in () if is_late(self.deadline) else moment_maps(self.left, self.right):
-            yield _Proposal(name, coupled_by_map(left, right, found, allowed=self.allowed), rough=False)
+            coupling = coupled_by_map(self.climbing.left, self.climbing.right, found, allowed=self.allowed)
+            yield _Proposal(name, coupling, rough=False)
         for name, coupling in first_couplings(
             self.left, self.right, rows=self.rows, spaces=spaces, allowed=self.allowed
         ):
