@@ -175,6 +175,31 @@ def test_every_row_may_be_asked_for():
     np.testing.assert_allclose(link.pairs.sum(axis=1), 1.0, atol=0.02)
 
 
+def noisy_tables(rng, *, rows=180, gone=36, factors=9, own=2):
+    """Factors of two tables with traits of their own, some rows gone from each: hard to find at once."""
+    common = rng.normal(size=(rows, factors))
+    tables = []
+    for kept in (slice(0, rows - gone), slice(gone, rows)):
+        both = np.column_stack([common, 1.2 * rng.normal(size=(rows, own))])[kept]
+        table = both @ rng.normal(size=(factors + own, 22))
+        tables.append(table + 0.8 * rng.normal(size=table.shape))
+    return [Side(table).factors() for table in tables]
+
+
+def test_breeding_gives_what_is_better_and_the_same_with_any_number_of_workers(monkeypatch):
+    # Of four draws of these tables, this is the one in which no single candidate finds the map.
+    sides = noisy_tables(np.random.default_rng(1))
+    limits = Limits(tuple(len(side.scores) for side in sides))
+    found = []
+    for count in (1, 3):
+        monkeypatch.setattr(search, "workers", lambda count=count: count)
+        found.append(Search(*sides, limits, spaces=2).run())
+    np.testing.assert_array_equal(found[0].coupling, found[1].coupling)
+    monkeypatch.setattr(Search, "_generations", lambda _: 0)
+    without = Search(*sides, limits, spaces=2).run()
+    assert found[0].better_than(without)
+
+
 @pytest.mark.slow
 def test_forms_are_chosen_by_how_well_partners_stand_out():
     tables, _, _ = tumours(seed=10)

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from keyless.pairs.posterior import Posterior, largest, marginals, pair_places, posterior, prior_log_odds, scaled
+from keyless.pairs.posterior import (
+    Posterior,
+    largest,
+    less_crowding,
+    marginals,
+    pair_places,
+    posterior,
+    prior_log_odds,
+    scaled,
+)
 
 EXACT = {"tolerance": 1e-11, "max_iter": 5000}
 GAMMA = 0.85
@@ -253,3 +262,60 @@ def test_places_and_largest_by_loops(rng):
     np.testing.assert_array_equal(dense[rows, columns], pairs.data)
     np.testing.assert_array_equal(largest(rows, pairs.data, 6), dense.max(axis=1))
     np.testing.assert_array_equal(largest(columns, pairs.data, 7), dense.max(axis=0))
+
+
+def less_crowding_by_loops(ratios):
+    """Subtract, for both rows of a pair, half the log of the mean of exponentiated ratios without the best."""
+
+    def half_log_mean(line):
+        rest = np.delete(line, line.argmax())
+        return 0.5 * max(np.log(np.mean(np.exp(rest))), 0.0) if np.isfinite(rest).any() else 0.0
+
+    rows, columns = [half_log_mean(line) for line in ratios], [half_log_mean(line) for line in ratios.T]
+    return np.array([[ratios[i, j] - rows[i] - columns[j] for j in range(len(columns))] for i in range(len(rows))])
+
+
+@pytest.mark.parametrize("shape", [(7, 7), (5, 9), (9, 5)])
+def test_crowding_is_what_its_definition_says_for_dense_and_for_listed_pairs(rng, shape):
+    ratios = rng.normal(scale=6.0, size=shape)
+    ratios[2, 1:] = ratios[1:4, 3] = -np.inf
+    expected = less_crowding_by_loops(ratios)
+    np.testing.assert_allclose(less_crowding(ratios), expected, rtol=1e-12)
+    listed = np.isfinite(ratios)
+    pairs = sparse.csr_array((ratios[listed], np.nonzero(listed)), shape=shape)
+    np.testing.assert_allclose(less_crowding(pairs).data, expected[listed], rtol=1e-12)
+
+
+def test_a_partner_far_ahead_does_not_make_a_crowd():
+    ratios = np.full((6, 6), -3.0)
+    np.fill_diagonal(ratios, 200.0)
+    np.testing.assert_array_equal(less_crowding(ratios), ratios)
+
+
+def test_rows_in_clusters_have_ratios_nearer_to_those_of_their_true_density(rng):
+    centres, spread, noise = rng.normal(scale=4.0, size=(6, 2)), 0.5, 0.3
+    group = rng.integers(6, size=300)
+    left = centres[group] + spread * rng.normal(size=(300, 2))
+    right = left + noise * rng.normal(size=left.shape)
+
+    def log_density(offsets, variance):
+        return -np.sum(offsets**2, axis=-1) / (2 * variance) - np.log(2 * np.pi * variance)
+
+    beside = log_density(right[None] - left[:, None], noise**2)
+    wide = right.var(axis=0)
+    normal = np.sum(-((right - right.mean(axis=0)) ** 2) / (2 * wide) - 0.5 * np.log(2 * np.pi * wide), axis=1)
+    mixture = np.logaddexp.reduce(log_density(right[:, None] - centres[None], spread**2 + noise**2), axis=1) - np.log(6)
+    partners = np.diag(beside - mixture)
+    errors = [np.abs(np.diag(found) - partners).mean() for found in (beside - normal, less_crowding(beside - normal))]
+    assert errors[1] < 0.7 * errors[0]
+
+
+def test_rows_that_lost_their_partner_in_a_cluster_are_counted_more_nearly(rng):
+    # Half of the rows of each table have no partner: 150 of 300 have one.
+    centres = rng.normal(scale=4.0, size=(6, 2))
+    rows = centres[rng.integers(6, size=450)] + 0.5 * rng.normal(size=(450, 2))
+    left, right = rows[:300], rows[150:] + 0.02 * rng.normal(size=(300, 2))
+    wide = rows.var(axis=0)
+    beside = -np.sum((right[None] - left[:, None]) ** 2, axis=2) / (2 * 0.02**2) - np.log(0.02**2)
+    ratios = beside + np.sum((right - rows.mean(axis=0)) ** 2 / wide + np.log(wide), axis=1) / 2
+    assert abs(scaled(less_crowding(ratios), 270.0)[1] - 150) <= 15

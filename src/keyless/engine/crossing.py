@@ -41,7 +41,8 @@ _MOST_ROWS = 800
 """Rows of the larger table that are split with them, those without partner among them."""
 
 _FEWEST_PAIRS = 120
-"""Matched pairs below which halves are too small to be linked; the factors of one table are shuffled instead."""
+"""Rows of the smaller table below which halves are too small to be linked; the factors of one table are shuffled
+instead. Also the pairs that both halves together have at the least, where so many are matched."""
 
 _FEWEST_BY_COLUMNS = 40
 """The same where a model of all columns matches rows: halves of 20 rows are enough for it."""
@@ -156,7 +157,7 @@ def crossings(
             compared = _shuffled_columns(form, sides, limits, rng, starts)
         else:
             compared = _halved_columns(form, sides, permutation, limits, rng=rng, starts=starts)
-    elif len(matched) < _FEWEST_PAIRS or limits.groups is not None:
+    elif min(limits.shape) < _FEWEST_PAIRS or limits.groups is not None:
         compared = _shuffled(form, limits, rng)
     else:
         compared = _halved(form, permutation, rng, starts)
@@ -217,7 +218,7 @@ def _halved(
 
 def _share_looked_at(pairs: int, rows: int) -> float:
     """Return the share of the rows that is dealt to halves: all of few rows, but always enough pairs."""
-    return min(1.0, _MOST_PAIRS / pairs, max(_MOST_ROWS / rows, _FEWEST_PAIRS / pairs))
+    return min(1.0, _MOST_PAIRS / max(pairs, 1), max(_MOST_ROWS / rows, _FEWEST_PAIRS / max(pairs, 1)))
 
 
 def _dealt(rng: np.random.Generator, rows: IntArray, share: float) -> tuple[IntArray, IntArray]:

@@ -17,6 +17,7 @@ from keyless.maps.alternation import Alternation
 from keyless.model.factors import Factors
 from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
+from keyless.pairs.posterior import less_crowding
 from keyless.progress import Deadline, cut_short, is_late
 
 __all__ = ["ROWS_PER_FACTOR", "Form", "best_form"]
@@ -62,6 +63,14 @@ class Form:
     right: Factors
     matching: Matching
     by_columns: bool = False
+
+    @property
+    def ratios(self) -> Any:
+        """Log-likelihood ratios by which rows are given partners or left alone.
+
+        A model of all columns is used for few rows, whose crowds chance makes.
+        """
+        return self.matching.ratios if self.by_columns else less_crowding(self.matching.ratios)
 
 
 def best_form(left: Side, right: Side, found: Form, *, limits: Limits, deadline: Deadline | None = None) -> Form:

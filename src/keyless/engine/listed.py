@@ -18,7 +18,7 @@ from keyless.model.factors import Factors
 from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
 from keyless.pairs.neighbours import nearest
-from keyless.pairs.posterior import FIRST_SHARE, largest, log_sums, pair_places, scaled
+from keyless.pairs.posterior import FIRST_SHARE, largest, less_crowding, log_sums, pair_places, scaled
 from keyless.progress import Deadline, is_late
 
 __all__ = ["ListedRows", "listed_identification", "listed_sharpness", "mutual_first_choices"]
@@ -103,7 +103,7 @@ class ListedRows:
         for done in range(1, rounds + 1):
             ratios = self.ratios(models, fit.whole)
             known = common if self.common is None else self.common
-            coupling, common = scaled(ratios, known, fixed=fixed)
+            coupling, common = scaled(less_crowding(ratios), known, fixed=fixed)
             score = listed_identification(ratios, coupling, self.limits)
             found = Matching(fit, self.refinement.folds, coupling, common, ratios, score, done)
             # The first map has been fitted to some of the rows it judges here.

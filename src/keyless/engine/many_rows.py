@@ -30,7 +30,14 @@ from keyless.model.factors import Factors
 from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
 from keyless.pairs.matching import best_of_listed
-from keyless.pairs.posterior import GAMMA_IN_GROUPS, Posterior, pair_places, posterior, prior_log_odds
+from keyless.pairs.posterior import (
+    GAMMA_IN_GROUPS,
+    Posterior,
+    less_crowding,
+    pair_places,
+    posterior,
+    prior_log_odds,
+)
 from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, cut_short, is_late, time_left
 
@@ -136,7 +143,7 @@ def link_many_rows(
         if dense:
             form = _weighed(left, right, form, own, deadline)
             ratios = form.matching.ratios
-            permutation, chances, everybody = matched(ratios, every_row)
+            permutation, chances, everybody = matched(form.ratios, every_row)
         else:
             permutation, chances = _matched(ratios, common, by_groups=by_groups, deadline=deadline)
         if not by_groups and not hopeless:
@@ -224,7 +231,7 @@ def _from_outermost(
     if not search.convincing:
         # There may be nothing to find: then all rows are not worth their time.
         sample = Form(left.scales, some[0], some[1], found)
-        matches = matched(found.ratios, None)[0]
+        matches = matched(sample.ratios, None)[0]
         early = crossings(
             sample, matches, limits=Limits(among.shape), comparisons=1, seed=seed, starts=begun, deadline=deadline
         )
@@ -237,6 +244,7 @@ def _matched(
 ) -> tuple[IntArray, Posterior]:
     """Return the match of each row, and the probabilities of listed pairs."""
     everybody = common is not None and common >= min(ratios.shape)
+    ratios = ratios if everybody else less_crowding(ratios)
     # Rows that may be alone seldom exchange their partners.
     rest = {"gamma": GAMMA_IN_GROUPS} if by_groups and everybody else {}
     chances = posterior(ratios, every_row=everybody, common=common, **rest)

@@ -238,7 +238,7 @@ def find_pair(
             if form is None or by_map.matching.strength > CLEARLY_MORE * form.matching.strength:
                 form = by_map
             if not search.convincing and len(own.known) < FEWEST_KNOWN and not is_late(deadline):
-                permutation = matched(form.matching.ratios, every_row)[0]
+                permutation = matched(form.ratios, every_row)[0]
                 early = crossings(
                     form,
                     permutation,
@@ -262,7 +262,7 @@ def find_pair(
         if form.by_columns and columns is not None:
             with cut_short(deadline, grace=True):
                 form = columns.in_factors(form)
-        permutation, chances, everybody = matched(form.matching.ratios, every_row)
+        permutation, chances, everybody = matched(form.ratios, every_row)
         ratios = form.matching.ratios
     back = [np.argsort(side.order) for side in (left, right)]
     return PairLink(

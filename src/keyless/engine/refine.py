@@ -12,7 +12,7 @@ from scipy import sparse
 
 from keyless.maps.canonical import CanonicalModel, Coupled, CrossFit, cross_fit, fit_tail
 from keyless.pairs.limits import Limits
-from keyless.pairs.posterior import FIRST_SHARE, scaled
+from keyless.pairs.posterior import FIRST_SHARE, less_crowding, scaled
 from keyless.progress import Deadline, check_time, is_late
 
 __all__ = ["CLEARLY_MORE", "Matching", "Refinement", "identification"]
@@ -188,7 +188,7 @@ class Refinement:
             fit = self.fitted(coupling)
             ratios = self.ratios(fit.models)
             before = coupling
-            coupling, common = scaled(ratios, common)
+            coupling, common = scaled(less_crowding(ratios), common)
             found = Matching(fit, self.folds, coupling, common, ratios, identification(ratios, coupling), done)
             if best is None or found.strength > best.strength:
                 best = found

@@ -22,6 +22,7 @@ __all__ = [
     "Posterior",
     "best_other",
     "largest",
+    "less_crowding",
     "log_sums",
     "marginals",
     "pair_places",
@@ -189,6 +190,54 @@ def scaled(
         kernel /= np.maximum(kernel.sum(axis=1), 1.0)[:, None]
         kernel /= np.maximum(kernel.sum(axis=0), 1.0)
     return kernel, float(kernel.sum(dtype=np.float64))
+
+
+def less_crowding(ratios: Any) -> Any:
+    """Return log-likelihood ratios as they would be if rows did not come in crowds.
+
+    A ratio compares the density of a row beside its partner with that of any row, for which the model has a normal
+    distribution. Where rows come in clusters, a row without partner has many rows near it, and fits each of them better
+    than that distribution would have it: it would seem to have a partner. How much too dense its place is, the other
+    rows tell: the mean of their exponentiated ratios, without the best of them, which may be its partner, is 1 if the
+    distribution is right. Where it is more, half of its logarithm is subtracted for each of the two rows of a pair,
+    since the density of either row could be used alone.
+
+    Args:
+        ratios: left × right rows: dense, −∞ where a pair is impossible, or sparse.
+    """
+    if isinstance(ratios, sparse.csr_array):
+        places = pair_places(ratios)
+        rows, columns = (
+            _crowd(line, ratios.data, size, others)
+            for line, size, others in zip(places, ratios.shape, reversed(ratios.shape), strict=True)
+        )
+        return with_data(ratios, ratios.data - rows[places[0]] - columns[places[1]])
+    rows, columns = _dense_crowd(ratios), _dense_crowd(ratios.T)
+    return ratios - rows[:, None] - columns
+
+
+def _dense_crowd(ratios: FloatArray) -> FloatArray:
+    """Return half the log of the mean of a row's exponentiated ratios but the highest, at least 0."""
+    first, place = np.arange(len(ratios)), ratios.argmax(axis=1)
+    highest = np.maximum(ratios[first, place], _ALMOST_NOTHING).astype(ratios.dtype)
+    weights = np.exp(ratios - highest[:, None])
+    weights[first, place] = 0.0
+    return _half_log_mean(weights.sum(axis=1, dtype=np.float64), highest, ratios.shape[1]).astype(ratios.dtype)
+
+
+def _crowd(line: IntArray, ratios: FloatArray, size: int, others: int) -> FloatArray:
+    """Return the same for lines of listed ratios; those that are not listed count nothing."""
+    highest = largest(line, ratios, size)
+    weights = np.exp(ratios - highest[line])
+    best = np.flatnonzero(weights == 1.0)
+    weights[best[np.unique(line[best], return_index=True)[1]]] = 0.0
+    return _half_log_mean(np.bincount(line, weights, size), highest, others)
+
+
+def _half_log_mean(sums: FloatArray, highest: FloatArray, others: int) -> FloatArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.log(sums) + highest - np.log(max(others - 1, 1))
+    return np.asarray(0.5 * np.maximum(np.where(sums > 0, found, 0.0), 0.0))
 
 
 def _row_maxima(ratios: Any) -> FloatArray:
