@@ -202,7 +202,7 @@ def _halved(
         begun = [_among(starts, lefts[0], part) for part in rights]
         own = Refinement(left.compact, right.compact, limits=Limits(pairs.shape))
         same = own.run(pairs, rounds=_ROUNDS, common=float(len(rows)))
-        chance = _searched(left, crossed, begun[1])
+        chance = _searched(left, crossed, begun[1], breed=form.bred)
         found = Crossing(
             same.identification,
             _picked(chance, same.common),
@@ -211,7 +211,7 @@ def _halved(
             clear=_CLEAR_WITH_DIRECTIONS,
         )
         if not found.decided:
-            fresh = _searched(left, right, begun[0])
+            fresh = _searched(left, right, begun[0], breed=form.bred)
             found = replace(found, again=float(np.mean(fresh.ratios.argmax(axis=1)[rows] == place)))
         yield found
 
@@ -314,7 +314,7 @@ def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[
     while True:
         shuffled = np.column_stack([rng.permutation(column) for column in form.right.scores.T])
         right = Factors(whitened(shuffled), form.right.strengths)
-        chance = Search(form.left, right, limits, spaces=_SPACES).run()
+        chance = Search(form.left, right, limits, spaces=_SPACES, breed=form.bred).run()
         found = Crossing(form.matching.identification, chance.identification, halved=False)
         if not form.by_columns:
             # Rows that are numbered one by one in both tables stand out fully, by a single direction.
@@ -332,9 +332,9 @@ def _borne_out(matching: Matching, left: Factors, right: Factors) -> float:
     return corroboration(matching.fit, matching.folds, matching.common, left.compact, right.compact)
 
 
-def _searched(left: Factors, right: Factors, starts: Sequence[tuple[str, FloatArray]]) -> Matching:
+def _searched(left: Factors, right: Factors, starts: Sequence[tuple[str, FloatArray]], *, breed: bool) -> Matching:
     limits = Limits((len(left.scores), len(right.scores)))
-    return Search(left, right, limits, starts=starts, spaces=_SPACES).run()
+    return Search(left, right, limits, starts=starts, spaces=_SPACES, breed=breed).run()
 
 
 def _some(factors: Factors, rows: IntArray) -> Factors:

@@ -56,6 +56,7 @@ class Form:
         right: factors of the right table.
         matching: the map and the matched rows.
         by_columns: whether rows were matched by a model of all columns of both tables instead of factors.
+        bred: whether the search bred from its candidates; searches that tell chance then do, too.
     """
 
     scales: ScaleName
@@ -63,6 +64,7 @@ class Form:
     right: Factors
     matching: Matching
     by_columns: bool = False
+    bred: bool = False
 
     @property
     def ratios(self) -> Any:
@@ -132,7 +134,7 @@ def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str], de
                 coupling = alternation.coupling()
             matching = refinement.run(coupling, rounds=_ROUNDS, common=begun.common, deadline=deadline)
             if matching.better_than(best.matching):
-                best = Form(form.scales, form.left, form.right, matching)
+                best = Form(form.scales, form.left, form.right, matching, bred=best.bred)
     return best
 
 

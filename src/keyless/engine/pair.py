@@ -226,7 +226,8 @@ def find_pair(
             search = Search(
                 left.factors(), right.factors(), own, starts=begun, spaces=spaces, deadline=deadline, callback=callback
             )
-            by_map = Form(left.scales, left.factors(), right.factors(), search.run())
+            found = search.run()
+            by_map = Form(left.scales, left.factors(), right.factors(), found, bred=search.bred)
             tried, agreement = tried + [(start.name, start.score) for start in search.tried], search.agreement
             if columns is not None and few and not is_late(deadline):
                 # What the map found may be where a better model of all columns begins.

@@ -76,6 +76,10 @@ _PAIRS_BRED = 8e6
 _FEWEST_BRED = 120
 """Rows below which breeding has not found better links."""
 
+_PLENTY = 12
+"""Rows for each factor from which candidates that convince are not bred from: of such tables they are right but for
+rows that cannot be told apart."""
+
 _FULLY = 0.95
 """Part of log(rows) nats from which partners stand out so far that breeding has nothing to add."""
 
@@ -154,9 +158,11 @@ class Search:
         limits: which pairs may be matched.
         starts: named couplings that are tried before all others.
         spaces: in how many spaces first couplings are sought; None: as many as the number of rows affords.
+        breed: whether candidates may be bred from.
         deadline: when the best so far is returned.
         callback: called after every candidate with the stage, the step, the steps there are and the best information.
         tried: how the candidates came to be.
+        bred: whether candidates were bred from.
     """
 
     left: Factors
@@ -164,9 +170,11 @@ class Search:
     limits: Limits
     starts: Sequence[tuple[str, FloatArray]] = ()
     spaces: int | None = None
+    breed: bool = True
     deadline: Deadline | None = None
     callback: Callback | None = None
     tried: list[Start] = field(default_factory=list)
+    bred: bool = False
 
     def __post_init__(self) -> None:
         self.rows = outermost(self.left), outermost(self.right)
@@ -365,8 +373,10 @@ class Search:
         What two candidates agree about is mostly right, while each is wrong elsewhere: their child begins with what
         both have.
         """
-        if not self._needs_breeding(best):
+        plenty = min(self.refinement.limits.shape) >= _PLENTY * self.top
+        if not self.breed or (self.convincing and plenty) or not self._needs_breeding(best):
             return best
+        self.bred = True
         parents, fruitless = [best], 0
         for _, coupling in self.pool:
             parents.append(self.refinement.run(coupling, rounds=_FIRST_ROUNDS, deadline=self.deadline))

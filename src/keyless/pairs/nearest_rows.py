@@ -46,6 +46,11 @@ _SAMPLE = 65_536
 _CELL_ON_DEVICE = 2**24
 """Points of a cell at the most where a card searches it: 40 latents of so many take 3 GB there."""
 
+_FARTHEST = 6.0
+"""Standard deviations, across borders of cells, by which a partner may be away from where its row looks for it: a row
+does not look into cells that are farther away. With normal noise less than one row in a million has its partner there.
+Not used where rows have gaps of their own, since the deviations then are those of an average row."""
+
 _MOST_CELLS = 16
 """Cells that a row looks into at the most, the nearest; rows that would look into more lower the recall."""
 
@@ -308,6 +313,8 @@ def _elsewhere(queries: _Piece, rows: IntArray, home: int, visited: IntArray, ho
     """Yield some of the rows and how far they are from cells that may hold a likely partner, ∞ for the others."""
     # A likely partner has at least this ratio, and so is at most this far away.
     reach = 2 * (queries.offsets - np.maximum(queries.best - _CLOSE, how.lowest))
+    if how.exact:
+        reach = np.minimum(reach, _FARTHEST**2)
     for part in batches(len(rows), 8_192):
         some = rows[part]
         distance = how.cells.distances(queries.vectors[some])

@@ -47,7 +47,10 @@ _BLAS_FROM = 20
 version 1.15 on it does so by itself only from 128,000 numbers on, which is meant for machines of very many cores: with
 1,000 queries of 20 numbers on one core it then takes 4 to 9 times as long."""
 
-_TRIED = 1_000
+_FEWEST_TRIED, _MOST_TRIED, _TRIED_SHARE = 200, 1_000, 0.01
+"""Queries by which a search is checked: this share of them within these bounds. Each is compared with all points, which
+takes as long as the search of a hundred others."""
+
 _PROBES = (1, 4, 16, 32, 64, 128, 256)
 _NEARLY, _GOOD_RECALL = 0.98, 0.999
 """Recall that looking into fewer cells must have reached, and that looking into enough of them reaches: a sample in
@@ -177,7 +180,8 @@ def _by_cells(
     cells = int(np.clip(cells, 16, len(points) // 64))
     rng = np.random.default_rng([seed, 53])
     index, training = _index(points, cells, rng) if device is None else (CellIndex(points, cells, rng, device), 0)
-    tried = rng.choice(len(queries), min(_TRIED, len(queries)), replace=False)
+    checked = int(np.clip(_TRIED_SHARE * len(queries), _FEWEST_TRIED, _MOST_TRIED))
+    tried = rng.choice(len(queries), min(checked, len(queries)), replace=False)
     truth = _all_pairs(points, queries[tried], 1, device)[:, 0]
     least = _distances(points, queries[tried], truth)
     least[least > limit[tried]] = np.inf
