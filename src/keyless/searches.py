@@ -32,6 +32,7 @@ from keyless.maps.signatures import SPACES
 from keyless.model.factor_model import FactorModel, fit, initial_model, model_from_directions
 from keyless.model.moments import Moments, fit_moments
 from keyless.options import Options
+from keyless.pairs.posterior import less_crowding
 from keyless.pairs.stated import with_known_pairs
 from keyless.prepared import Prepared, rows_of
 from keyless.progress import Deadline, cut_short
@@ -387,7 +388,8 @@ class Searches(Prepared):
             permutation, coupling = shared.permutation, shared.pairs
             evidence = judged_rows(evidence, shared.probability[permutation >= 0])
         elif not self.shares and evidence.believed:
-            rivals = best_rivals(ratios, permutation)
+            # Rows in a crowd fit many others, which are no repeats of one of them.
+            rivals = best_rivals(less_crowding(ratios), permutation)
         if isinstance(coupling, sparse.csr_array) and not self.large:
             # Of few rows all pairs are given, whichever way they were found.
             coupling = coupling.toarray()
