@@ -125,6 +125,14 @@ def test_the_verdict_asks_for_all_of_it(halved):
     assert judged(replace(link, sharpness=0.4)).verdict == "uncertain"
 
 
+@pytest.mark.parametrize(("excess", "verdict"), [(0.1, "unlinkable"), (0.3, "linked")])
+def test_shuffled_factors_do_not_tell_clusters_so_partners_must_also_stand_out_more(linked, excess, verdict):
+    link, _ = linked
+    own = link.form.matching.identification
+    crossing = Crossing(own, own - excess, borne_out=9.0, borne_out_by_chance=1.0, halved=False, clear=1.1)
+    assert judged(replace(link, crossings=(crossing,))).verdict == verdict
+
+
 def test_without_time_for_chance_nothing_is_certain():
     reference, table, _ = tables()
     verdict = judged(found(reference, table, deadline=Deadline(0)))

@@ -205,7 +205,8 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
         chance = above < 0 or (above < _CHANCE * first.clear and again < _HARDLY_AGAIN)
         clear, chance = clear or fully or proven, chance and not fully
     else:
-        chance = above < first.clear or rows.size < _FEWEST_ROWS
+        # Shuffling tears clusters apart, in which directions bear each other out: by itself that says nothing.
+        chance = above < first.clear or evidence.excess < _NO_BETTER or rows.size < _FEWEST_ROWS
         # Shuffled factors are too easy a rival: partners must stand out almost fully, and not among a few rows.
         clear &= evidence.score > _STANDS_OUT * evidence.needed
     if chance or not rows.size:

@@ -3,7 +3,8 @@
 Maps by moments come first: they cost least, and are all but right or of no use. They only climb, with each row coupled
 by what other rows say. Other couplings are rougher. From each of them growth takes two ways, since each finds maps that
 the other misses: all rows speak for their own pairs while few factors are used, or while all factors are; then each row
-is coupled by what other rows say.
+is coupled by what other rows say. Where partners do not stand out fully by then, candidates are bred from, since each
+of them is right in other rows.
 """
 
 from __future__ import annotations
