@@ -164,6 +164,17 @@ def test_many_cells_give_the_pairs_that_one_gives(rng, monkeypatch, exact, furth
     assert len(near_best[0] ^ near_best[1]) <= 0.001 * len(near_best[0])
 
 
+def test_whoever_has_a_likely_partner_finds_it_where_hopeless_pairs_are_not_wanted(rng, monkeypatch):
+    pair = placed(rng, noise=0.1)
+    monkeypatch.setattr(nearest_rows, "CELL", 100)
+    found, ratios = find_nearest_rows(pair, lowest=0.0), all_ratios(pair)
+    best = ratios.max(axis=1)[found.asked]
+    likely = best > 0
+    assert 0.2 < likely.mean() < 1
+    np.testing.assert_allclose(found.best[likely], best[likely], atol=0.02)
+    assert (found.values > 0).all()
+
+
 @pytest.mark.parametrize("others", [60, 400])
 @pytest.mark.usefixtures("small")
 def test_many_rows_that_look_among_few_do_so_some_at_a_time(rng, monkeypatch, others):

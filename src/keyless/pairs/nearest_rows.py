@@ -49,7 +49,8 @@ _CELL_ON_DEVICE = 2**24
 _FARTHEST = 6.0
 """Standard deviations, across borders of cells, by which a partner may be away from where its row looks for it: a row
 does not look into cells that are farther away. With normal noise less than one row in a million has its partner there.
-Not used where rows have gaps of their own, since the deviations then are those of an average row."""
+Not used where the nearest row matters however far it is, nor where rows have gaps of their own, since the deviations
+then are those of an average row."""
 
 _MOST_CELLS = 16
 """Cells that a row looks into at the most, the nearest; rows that would look into more lower the recall."""
@@ -313,7 +314,7 @@ def _elsewhere(queries: _Piece, rows: IntArray, home: int, visited: IntArray, ho
     """Yield some of the rows and how far they are from cells that may hold a likely partner, ∞ for the others."""
     # A likely partner has at least this ratio, and so is at most this far away.
     reach = 2 * (queries.offsets - np.maximum(queries.best - _CLOSE, how.lowest))
-    if how.exact:
+    if how.exact and how.lowest > -np.inf:
         reach = np.minimum(reach, _FARTHEST**2)
     for part in batches(len(rows), 8_192):
         some = rows[part]
@@ -414,7 +415,8 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
     # Rows that are given more candidates are searched for anew.
     close = np.zeros(len(queries), dtype=bool)
     if how.further and 0 < count < len(points):
-        close = ratios[:, -1] > bar - _CLOSE
+        # Whoever comes after a candidate that is not wanted is not wanted either: most rows whose partner is elsewhere.
+        close = ratios[:, -1] > np.maximum(bar - _CLOSE, how.lowest)
     keep = ~close[:, None] & (found.points >= 0)
     if how.exact:
         keep &= ratios > np.maximum(bar - HOPELESS, how.lowest)[:, None]
