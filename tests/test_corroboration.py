@@ -60,16 +60,13 @@ def test_a_single_direction_has_nobody_to_bear_it_out(rng):
 
 def test_strangers_stand_out_but_are_not_borne_out(rng):
     """A search finds a partner for everybody, related or not; chosen by the other directions, strangers are far off."""
-    related = factors(rng, directions=12, noise=0.5)
-    own, limits = fitted(*related, rounds=10), Limits((ROWS, ROWS))
-    found = []
-    for _ in range(3):
-        strangers = factors(rng, directions=12, noise=0.5, related=False)
-        other = Search(*(Factors(side, np.ones(12)) for side in strangers), limits, spaces=2).run()
-        assert own.identification > other.identification > 0.6 * own.identification
-        found.append(borne_out(other, *strangers))
+    related, strangers = (factors(rng, directions=12, noise=0.5, related=each) for each in (True, False))
+    limits = Limits((ROWS, ROWS))
+    own = fitted(*related, rounds=10)
+    other = Search(*(Factors(side, np.ones(12)) for side in strangers), limits, spaces=2).run()
+    assert own.identification > other.identification > 0.6 * own.identification
     # So many nats above chance are asked for where directions are compared: they would do even if nothing else told.
-    assert np.log(borne_out(own, *related) / np.mean(found)) > _CLEAR_WITH_DIRECTIONS
+    assert np.log(borne_out(own, *related) / borne_out(other, *strangers)) > _CLEAR_WITH_DIRECTIONS
 
 
 @pytest.mark.parametrize("side", [0, 1])
