@@ -275,7 +275,7 @@ def less_crowding_by_loops(ratios):
     return np.array([[ratios[i, j] - rows[i] - columns[j] for j in range(len(columns))] for i in range(len(rows))])
 
 
-@pytest.mark.parametrize("shape", [(7, 7), (5, 9), (9, 5)])
+@pytest.mark.parametrize("shape", [(130, 130), (125, 140), (140, 125)])
 def test_crowding_is_what_its_definition_says_for_dense_and_for_listed_pairs(rng, shape):
     ratios = rng.normal(scale=6.0, size=shape)
     ratios[2, 1:] = ratios[1:4, 3] = -np.inf
@@ -287,9 +287,14 @@ def test_crowding_is_what_its_definition_says_for_dense_and_for_listed_pairs(rng
 
 
 def test_a_partner_far_ahead_does_not_make_a_crowd():
-    ratios = np.full((6, 6), -3.0)
+    ratios = np.full((150, 150), -3.0)
     np.fill_diagonal(ratios, 200.0)
     np.testing.assert_array_equal(less_crowding(ratios), ratios)
+
+
+def test_few_rows_are_no_crowd(rng):
+    ratios = rng.normal(scale=6.0, size=(119, 300))
+    assert less_crowding(ratios) is ratios
 
 
 def test_rows_in_clusters_have_ratios_nearer_to_those_of_their_true_density(rng):

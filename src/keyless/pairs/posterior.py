@@ -51,6 +51,10 @@ LEAST_STATED = 0.5
 FIRST_SHARE = 0.9
 """Share of the rows of the smaller table that are taken to have a partner before anything is known."""
 
+_FEWEST_OF_A_CROWD = 120
+"""Rows of the smaller table below which a row that is near by chance would count as a crowd: of 40 rows it would be a
+fortieth of all."""
+
 _SETTLED_SHARE = 1e-3
 """Change of that share below which it is settled."""
 
@@ -200,11 +204,13 @@ def less_crowding(ratios: Any) -> Any:
     than that distribution would have it: it would seem to have a partner. How much too dense its place is, the other
     rows tell: the mean of their exponentiated ratios, without the best of them, which may be its partner, is 1 if the
     distribution is right. Where it is more, half of its logarithm is subtracted for each of the two rows of a pair,
-    since the density of either row could be used alone.
+    since the density of either row could be used alone. Tables of few rows are left as they are.
 
     Args:
         ratios: left × right rows: dense, −∞ where a pair is impossible, or sparse.
     """
+    if min(ratios.shape) < _FEWEST_OF_A_CROWD:
+        return ratios
     if isinstance(ratios, sparse.csr_array):
         places = pair_places(ratios)
         rows, columns = (
