@@ -69,8 +69,8 @@ def test_rows_without_partner_stay_alone(left, right, recall, precision):
 def test_gaps_are_matched_by_a_model_of_raw_columns():
     tables, masks, truth = tumours(gaps=0.1, seed=2)
     link = linked(tables, masks)
-    # With a tenth of the entries missing it is a close call whether the tables hold the same rows: if not, doubtful rows
-    # are left alone, and recall is 0.92 instead of 0.97.
+    # With a tenth of the entries missing it is a close call whether the tables hold the same rows. If not, doubtful
+    # rows are left alone, and recall is 0.92 instead of 0.97.
     recall, precision = scores(link, truth)
     assert recall > 0.9
     assert precision > 0.96
