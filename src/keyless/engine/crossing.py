@@ -24,7 +24,7 @@ from keyless.engine.side import Side
 from keyless.model.factors import Factors, whitened
 from keyless.pairs.limits import Limits
 from keyless.progress import Callback, Deadline, cut_short, is_late
-from keyless.sizes import FEW_ROWS
+from keyless.sizes import FEW_ROWS, TELLING_ROWS
 
 __all__ = ["FAR_ABOVE", "Crossing", "crossings"]
 
@@ -40,12 +40,9 @@ _MOST_PAIRS = 500
 _MOST_ROWS = 800
 """Rows of the larger table that are split with them, those without partner among them."""
 
-_FEWEST_PAIRS = 120
-"""Rows of the smaller table below which halves are too small to be linked; the factors of one table are shuffled
-instead. Also the pairs that both halves together have at the least, where so many are matched."""
-
 _FEWEST_BY_COLUMNS = 40
-"""The same where a model of all columns matches rows: halves of 20 rows are enough for it."""
+"""Matched pairs below which halves are too small for a model of all columns; the factors of one table are shuffled
+instead."""
 
 _HALF_TELLS = 0.5
 """Part of the nats that the whole tables reach, below which halves of them are too small for a model of all columns."""
@@ -157,7 +154,7 @@ def crossings(
             compared = _shuffled_columns(form, sides, limits, rng, starts)
         else:
             compared = _halved_columns(form, sides, permutation, limits, rng=rng, starts=starts)
-    elif min(limits.shape) < _FEWEST_PAIRS or limits.groups is not None:
+    elif min(limits.shape) < TELLING_ROWS or limits.groups is not None:
         compared = _shuffled(form, limits, rng)
     else:
         compared = _halved(form, permutation, rng, starts)
@@ -218,7 +215,8 @@ def _halved(
 
 def _share_looked_at(pairs: int, rows: int) -> float:
     """Return the share of the rows that is dealt to halves: all of few rows, but always enough pairs."""
-    return min(1.0, _MOST_PAIRS / max(pairs, 1), max(_MOST_ROWS / rows, _FEWEST_PAIRS / max(pairs, 1)))
+    pairs = max(pairs, 1)
+    return min(1.0, _MOST_PAIRS / pairs, max(_MOST_ROWS / rows, TELLING_ROWS / pairs))
 
 
 def _dealt(rng: np.random.Generator, rows: IntArray, share: float) -> tuple[IntArray, IntArray]:

@@ -25,6 +25,7 @@ from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.parallel import in_turn, workers
 from keyless.progress import Callback, Deadline, cut_short, is_late
+from keyless.sizes import TELLING_ROWS
 
 __all__ = ["STANDS_OUT", "Search", "Start", "outermost"]
 
@@ -73,9 +74,6 @@ right from 0.5 to 0.7 (pairs of benchmarks/bench_real.py with other seeds than i
 
 _PAIRS_BRED = 8e6
 """Pairs of rows of all children together: five generations of 360 rows, one of 800, none of more."""
-
-_FEWEST_BRED = 120
-"""Rows below which breeding has not found better links."""
 
 _PLENTY = 12
 """Rows for each factor from which candidates that convince are not bred from: of such tables they are right but for
@@ -399,7 +397,7 @@ class Search:
         """Return how many generations the number of rows allows."""
         sizes = self.refinement.limits.shape
         afforded = int(_PAIRS_BRED / (_CHILDREN * sizes[0] * sizes[1]))
-        return min(afforded, _GENERATIONS) if min(sizes) >= _FEWEST_BRED else 0
+        return min(afforded, _GENERATIONS) if min(sizes) >= TELLING_ROWS else 0
 
     def _needs_breeding(self, best: Matching) -> bool:
         """Tell whether rows allow it, partners do not stand out fully yet, and there is time."""
@@ -430,8 +428,10 @@ def _distinct(matchings: Sequence[Matching], most: int) -> list[Matching]:
     """Return the strongest matchings that give different partners to rows."""
     found: list[tuple[Matching, IntArray]] = []
     for one in sorted(matchings, key=lambda matching: -matching.strength):
+        if len(found) == most:
+            break
         partners = one.ratios.argmax(axis=1)
-        if len(found) < most and all(np.mean(partners == other) < _ALIKE for _, other in found):
+        if all(np.mean(partners == other) < _ALIKE for _, other in found):
             found.append((one, partners))
     return [one for one, _ in found]
 

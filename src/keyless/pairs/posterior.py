@@ -14,6 +14,7 @@ from scipy import sparse
 from scipy.special import expit
 
 from keyless.progress import check_time
+from keyless.sizes import TELLING_ROWS
 
 __all__ = [
     "FIRST_SHARE",
@@ -50,10 +51,6 @@ LEAST_STATED = 0.5
 
 FIRST_SHARE = 0.9
 """Share of the rows of the smaller table that are taken to have a partner before anything is known."""
-
-_FEWEST_OF_A_CROWD = 120
-"""Rows of the smaller table below which a row that is near by chance would count as a crowd: of 40 rows it would be a
-fortieth of all."""
 
 _SETTLED_SHARE = 1e-3
 """Change of that share below which it is settled."""
@@ -209,7 +206,7 @@ def less_crowding(ratios: Any) -> Any:
     Args:
         ratios: left × right rows: dense, −∞ where a pair is impossible, or sparse.
     """
-    if min(ratios.shape) < _FEWEST_OF_A_CROWD:
+    if min(ratios.shape) < TELLING_ROWS:
         return ratios
     if isinstance(ratios, sparse.csr_array):
         places = pair_places(ratios)
