@@ -47,7 +47,7 @@ _BLAS_FROM = 20
 version 1.15 on it does so by itself only from 128,000 numbers on, which is meant for machines of very many cores: with
 1,000 queries of 20 numbers on one core it then takes 4 to 9 times as long."""
 
-_FEWEST_TRIED, _MOST_TRIED, _TRIED_SHARE = 200, 1_000, 0.01
+_FEWEST_TRIED, _MOST_TRIED, _TRIED_SHARE = 200, 1_000, 0.003
 """Queries by which a search is checked: this share of them within these bounds. Each is compared with all points, which
 takes as long as the search of a hundred others."""
 
