@@ -1,9 +1,9 @@
 """For rows of one table the likeliest rows of another, cell by cell of the space where distance is likelihood.
 
 Every right row is in one cell. The partner of a left row is sought first in the cell that the left row lies in. If it
-is not surely found there, the cells behind the nearest borders are searched, one after the other, and then all other
-cells that may hold a likely partner. Up to `cells.CELL` rows there is one cell. Cells are made of pieces of the tables' shards, so that no
-worker holds all rows.
+is not surely found there at a first look, the cells behind the nearest borders are searched, one after the other while
+many rows are undecided, and then all cells that may hold a likely partner, its own among them. Up to `cells.CELL` rows
+there is one cell. Cells are made of pieces of the tables' shards, so that no worker holds all rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import FloatArray, IntArray, SingleArray, batches
+from keyless.arrays import BoolArray, FloatArray, IntArray, SingleArray, batches
 from keyless.model.positions import Places
 from keyless.model.shards import Sharded, in_batches, sampled, split
 from keyless.pairs.cells import CELL, Cells
@@ -47,17 +47,20 @@ _SAMPLE = 65_536
 _CELL_ON_DEVICE = 2**24
 """Points of a cell at the most where a card searches it: 40 latents of so many take 3 GB there."""
 
-_FARTHEST = 6.0
+_FARTHEST = 5.0
 """Standard deviations, across borders of cells, by which a partner may be away from where its row looks for it: a row
-does not look into cells that are farther away. With normal noise less than one row in a million has its partner there.
+does not look into cells that are farther away. With normal noise about one row in a million has its partner there.
 Not used where the nearest row matters however far it is, nor where rows have gaps of their own, since the deviations
 then are those of an average row."""
 
-_MANY_ASKING = 0.04
+_MANY_ASKING = 0.005
 """Rows that searched the cell behind the nearest border, for each row that is searched among, from which those that are
 still undecided search the next nearest cell alone: most find their partner there, and need not search all others. In
 thirty million rows of 20 factors a seventh of the partners is in another cell than its row, and each step finds four
 fifths of those that are left. Of fewer rows another step costs more than it saves: it goes through all cells again."""
+
+_ALMOST = 0.999
+"""Part of the farthest distance at which a row's own cell is taken to be, so that it is searched again after others."""
 
 _MOST_CELLS = 16
 """Cells that a row looks into at the most, the nearest; rows that would look into more lower the recall."""
@@ -271,7 +274,7 @@ class _Found:
 def _search(asking: list[_Piece], points: list[_Piece], cell: int, how: _How) -> _Found:
     """Search a cell for the partners of its rows; those that are not sure search the nearest other cell next."""
     queries, others = _Piece.joined(asking), _Piece.joined(points)
-    near = _in_cell(queries, others, how)
+    near = _in_cell(queries, others, how, hasty=_hasty(queries.vectors, how))
     queries = replace(queries, best=near.best.astype(np.float64))
     return _to_the_nearest(_Found(near, cell, queries, np.empty((len(queries.best), 0), dtype=np.int64), {}), how)
 
@@ -298,7 +301,7 @@ def _still_undecided(found: _Found, seen: list[tuple[IntArray, FloatArray]], how
 def _to_the_nearest(found: _Found, how: _How) -> _Found:
     """Let undecided rows search the nearest cell next that may hold a likely partner; others are done."""
     nearest_cell = np.full(len(found.visited), -1)
-    for rows, distance in _elsewhere(found, how) if len(how.cells) > 1 else ():
+    for rows, distance in _within_reach(found, how) if len(how.cells) > 1 else ():
         nearest_cell[rows] = np.where(np.isinf(distance).all(axis=1), -1, distance.argmin(axis=1))
     left = np.flatnonzero(nearest_cell >= 0)
     nearest_cell = nearest_cell[left]
@@ -311,7 +314,7 @@ def _to_all(found: _Found, how: _How) -> _Found:
     """Let undecided rows search all cells next that may hold a likely partner, as far as they may."""
     going: dict[int, list[IntArray]] = {}
     cut, most = 0, _MOST_CELLS - 1 - found.visited.shape[1]
-    for rows, distance in _elsewhere(found, how):
+    for rows, distance in _within_reach(found, how):
         into = np.isfinite(distance)
         many = into.sum(axis=1) > most
         if many.any():
@@ -323,13 +326,23 @@ def _to_all(found: _Found, how: _How) -> _Found:
     return replace(found, going={other: np.concatenate(rows) for other, rows in going.items()}, cut=cut)
 
 
+def _hasty(queries: SingleArray, how: _How) -> BoolArray:
+    """Tell which rows take a brief look at their own cell: near a border, who is not found so is mostly behind it."""
+    if not how.exact or how.lowest == -np.inf:
+        return np.zeros(len(queries), dtype=bool)
+    return np.asarray(how.cells.margin(queries) < _FARTHEST)
+
+
 def _sure(best: FloatArray, how: _How) -> Any:
     """Tell which rows have found a partner that is beyond all chance."""
     return (best >= np.log(max(how.total, 1)) + _BEYOND_CHANCE) & how.exact
 
 
-def _elsewhere(found: _Found, how: _How) -> Iterator[tuple[IntArray, SingleArray]]:
-    """Yield some undecided rows and how far they are from cells that may hold a likely partner, ∞ for the others."""
+def _within_reach(found: _Found, how: _How) -> Iterator[tuple[IntArray, SingleArray]]:
+    """Yield some undecided rows and how far they are from cells that may hold a likely partner, ∞ for the others.
+
+    Their own cell, where only a brief look was taken at it, counts as the farthest of them.
+    """
     queries = found.undecided
     rows = np.flatnonzero(~_sure(queries.best, how))
     # A likely partner has at least this ratio, and so is at most this far away.
@@ -339,7 +352,7 @@ def _elsewhere(found: _Found, how: _How) -> Iterator[tuple[IntArray, SingleArray
     for part in batches(len(rows), 8_192):
         some = rows[part]
         distance = how.cells.distances(queries.vectors[some])
-        distance[:, found.home] = np.inf
+        distance[:, found.home] = np.where(_hasty(queries.vectors[some], how), _ALMOST * reach[some], np.inf)
         np.put_along_axis(distance, found.visited[some], np.inf, axis=1)
         distance[distance >= reach[some, None]] = np.inf
         yield some, distance
@@ -385,23 +398,34 @@ def _merged(first: list[NearestRows], again: list[NearestRows], size: int, how: 
         for near in again:
             at = place[near.asked]
             best[at] = np.maximum(best[at], near.best)
+        # Rows that looked into one cell have as many pairs as they should.
+        several = np.zeros(size, dtype=bool)
+        for near in again:
+            several[near.asked] = True
+        merged = several[rows]
         bar = np.empty(size, dtype=np.float32)
         bar[asked] = best
-        kept = _best_few(rows, bar[rows] - values, how)
-        rows, columns, values = rows[kept], columns[kept], values[kept]
+        some = [part[merged] for part in (rows, columns, values)]
+        kept = _best_few(some[0], some[1], bar[some[0]] - some[2], how)
+        rows, columns, values = (
+            np.concatenate([part[~merged], own[kept]]) for part, own in zip((rows, columns, values), some, strict=True)
+        )
     evaluations, recall = sum(near.evaluations for near in every), min(near.recall for near in every)
     return NearestRows(rows, columns, values, asked, best, evaluations, recall)
 
 
-def _best_few(rows: IntArray, behind: FloatArray, how: _How) -> IntArray:
+def _best_few(rows: IntArray, columns: IntArray, behind: FloatArray, how: _How) -> IntArray:
     """Return which pairs one cell would give, of pairs from several.
 
     Args:
-        rows: left row of each pair.
+        rows: left row of each pair; a pair may be there twice.
+        columns: right row of each pair.
         behind: nats that each pair is behind the best of its row.
         how: the same for all.
     """
-    order = np.lexsort((behind, rows))
+    order = np.lexsort((columns, behind, rows))
+    twice = (np.diff(rows[order]) == 0) & (np.diff(columns[order]) == 0)
+    order = order[np.append(np.ones(min(len(order), 1), dtype=bool), ~twice)]
     rows, behind = rows[order], behind[order]
     first = np.searchsorted(rows, rows)
     place = np.arange(len(rows)) - first
@@ -415,11 +439,21 @@ def _best_few(rows: IntArray, behind: FloatArray, how: _How) -> IntArray:
         crowded[crowded] = behind[last[crowded]] < _CLOSE
         close = behind < (_CLOSE if how.exact else HOPELESS)
         keep = np.where(crowded, (place < _FURTHER) & close, keep)
-    return order[keep]
+    return np.asarray(order[keep])
 
 
-def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | None = None) -> NearestRows:
-    """Return the likeliest points of each query; hopeless ones are left out, beside what is known already, too."""
+def _in_cell(
+    asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | None = None, hasty: BoolArray | None = None
+) -> NearestRows:
+    """Return the likeliest points of each query; hopeless ones are left out, beside what is known already, too.
+
+    Args:
+        asking: the queries.
+        others: the points.
+        how: the same for all.
+        known: largest ratio of each query that was found elsewhere; None: nothing was.
+        hasty: which queries take a brief look; None: no query.
+    """
     queries, points, offsets = asking.vectors, others.vectors, asking.offsets
     count = min(how.candidates, len(points))
     # Of n wrong partners one is likelier than log n + t nats in one case of exp(t).
@@ -429,7 +463,7 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
     limit = None
     if how.exact and how.lowest > -np.inf:
         limit = 2 * (offsets if known is None else offsets - np.maximum(known - _CLOSE, 0.0))
-    found = nearest(points, queries, count, enough=enough, limit=limit, seed=how.seed, device=how.device)
+    found = nearest(points, queries, count, enough=enough, limit=limit, hasty=hasty, seed=how.seed, device=how.device)
     ratios = _ratios(points, queries, offsets, found.points)
     evaluations, recall = found.evaluations, found.recall
     best = ratios.max(axis=1, initial=-np.inf)
