@@ -35,8 +35,9 @@ _FURTHER = 50
 _CLOSE = 10.0
 """Rows whose last candidate is at most `_CLOSE` nats behind the best are given so many candidates."""
 
-_BEYOND_CHANCE = 12.0
-"""Nats above the best of all wrong partners from which a row has surely found its own, and the search for it ends."""
+_BEYOND_CHANCE = 8.0
+"""Nats above the best of all wrong partners from which a row has surely found its own, and the search for it ends: in
+one of 3,000 such rows a wrong partner is as likely. Rows that are less sure search all cells that they may."""
 
 HOPELESS = 25.0
 """Pairs so many nats behind the best of their row are no candidates."""
@@ -53,7 +54,7 @@ does not look into cells that are farther away. With normal noise about one row 
 Not used where the nearest row matters however far it is, nor where rows have gaps of their own, since the deviations
 then are those of an average row."""
 
-_MANY_ASKING = 0.005
+_MANY_ASKING = 0.01
 """Rows that searched the cell behind the nearest border, for each row that is searched among, from which those that are
 still undecided search the next nearest cell alone: most find their partner there, and need not search all others. In
 thirty million rows of 20 factors a seventh of the partners is in another cell than its row, and each step finds four
