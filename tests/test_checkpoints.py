@@ -8,7 +8,7 @@ import pytest
 
 import keyless
 from keyless.datasets import make_shuffled_tables
-from keyless.engine import Crossing, Side, link_pair
+from keyless.engine import Crossing, Side, Task, link_pair
 from keyless.errors import InputError
 from keyless.saved.archive import write_archive
 from keyless.saved.checkpoints import Checkpoints, fingerprint
@@ -46,7 +46,7 @@ def tables():
 
 
 def pairs(tables):
-    return link_pair(*map(Side, tables.values()), comparisons=1, seed=3)
+    return link_pair(*map(Side, tables.values()), Task(comparisons=1, seed=3))
 
 
 def test_a_stage_comes_back_as_it_was(tables, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from keyless.datasets import make_shuffled_tables
-from keyless.engine import Side, link_many_rows, link_pair, search
+from keyless.engine import Side, Task, link_many_rows, link_pair, search
 from keyless.engine.forms import Form, best_form
 from keyless.engine.search import Search
 from keyless.errors import InputError
@@ -33,7 +33,7 @@ def tumours(left_gone=0.0, right_gone=0.0, *, gaps=0.0, seed=0):
 
 
 def linked(tables, masks=(None, None), **options):
-    return link_pair(*(Side(table, mask) for table, mask in zip(tables, masks, strict=True)), **options)
+    return link_pair(*(Side(table, mask) for table, mask in zip(tables, masks, strict=True)), Task(**options))
 
 
 def scores(link, truth):
@@ -232,7 +232,7 @@ def test_tiny_tables_of_unequal_size(shape, rng):
 def test_listed_pairs_give_the_matches_of_all_pairs(left, right):
     tables, _, truth = tumours(left, right, seed=11)
     sides = [Side(table) for table in tables]
-    dense, listed = link_pair(*sides, comparisons=1), link_many_rows(*sides, comparisons=1)
+    dense, listed = link_pair(*sides, Task(comparisons=1)), link_many_rows(*sides, Task(comparisons=1))
     assert scores(listed, truth)[0] > 0.93
     both = (dense.permutation >= 0) & (listed.permutation >= 0)
     assert np.mean(dense.permutation[both] == listed.permutation[both]) > 0.97
@@ -246,7 +246,7 @@ def test_listed_pairs_give_the_matches_of_all_pairs(left, right):
 def test_all_pairs_are_weighed_at_the_end_where_that_is_asked():
     tables, _, truth = tumours(0.1, 0.1, seed=11)
     sides = [Side(table) for table in tables]
-    listed, weighed = (link_many_rows(*sides, comparisons=0, all_pairs=each) for each in (False, True))
+    listed, weighed = (link_many_rows(*sides, Task(comparisons=0), all_pairs=each) for each in (False, True))
     assert isinstance(weighed.ratios, np.ndarray)
     rows, columns = pair_places(listed.ratios)
     np.testing.assert_allclose(weighed.ratios[rows, columns], listed.ratios.data, rtol=1e-3, atol=1e-2)
@@ -262,7 +262,7 @@ def test_listed_pairs_keep_groups_and_forbidden_pairs():
     theirs[truth] = groups
     forbidden = np.stack([np.arange(40), truth[:40]], axis=1)
     limits = Limits((len(truth), len(truth)), groups=(groups, theirs), forbidden=forbidden)
-    link = link_many_rows(*(Side(table) for table in tables), limits=limits, comparisons=0)
+    link = link_many_rows(*(Side(table) for table in tables), Task(limits, comparisons=0))
     rows, columns = link.pairs.nonzero()
     assert limits.permits(rows, columns).all()
     assert (link.permutation == truth)[40:].mean() > 0.95

@@ -8,7 +8,7 @@ import pytest
 
 import keyless
 from keyless.datasets import make_shuffled_tables
-from keyless.engine import Crossing, Side, link_pair
+from keyless.engine import Crossing, Side, Task, link_pair
 from keyless.engine.symmetry import mirrored_share
 from keyless.errors import InputError
 from keyless.evidence import Evidence, judge_pair, overall
@@ -27,7 +27,7 @@ def evidence(verdict="linked", score=8.0, nulls=(3.0, 3.2)):
 
 
 def found(first, second, **options):
-    return link_pair(Side(first), Side(second), **options)
+    return link_pair(Side(first), Side(second), Task(**options))
 
 
 def judged(link, **options):
@@ -146,7 +146,7 @@ def test_fewer_choices_need_less():
     reference, table, truth = tables()
     groups = np.arange(80) // 8
     limits = Limits((80, 80), groups=(groups, groups[np.argsort(truth)]))
-    link = link_pair(Side(reference), Side(table), limits=limits)
+    link = link_pair(Side(reference), Side(table), Task(limits))
     np.testing.assert_array_equal(link.permutation, truth)
     assert np.isclose(judge_pair(link, limits=limits).needed, np.log(8))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import keyless
-from keyless.engine import Side, link_many_rows, tells_by_groups
+from keyless.engine import Side, Task, link_many_rows, tells_by_groups
 from keyless.engine.groups import exchanged, group_map, shared_groups, sharpened_by
 from keyless.engine.listed import listed_identification, listed_sharpness, mutual_first_choices
 from keyless.engine.matches import sharpness
@@ -59,7 +59,7 @@ def test_rows_in_groups_are_linked_with_honest_probabilities(gone):
     truth = place[kept[0]]
     limits = Limits((len(kept[0]), len(order)), (labels[kept[0]], labels[order]))
     assert tells_by_groups(limits)
-    link = link_many_rows(Side(one[kept[0]]), Side(two[order]), limits=limits)
+    link = link_many_rows(Side(one[kept[0]]), Side(two[order]), Task(limits, comparisons=1))
     right = link.permutation == truth
     matched = link.permutation >= 0
     # A model fitted on the truth places 0.87 of the rows when none is gone.
@@ -79,7 +79,7 @@ def test_strangers_of_the_same_groups_are_refused():
     first = rng.random(len(one)) < 0.5
     two, others, _ = shuffled(rng, two[~first], labels[~first])
     limits = Limits((int(first.sum()), len(two)), (labels[first], others))
-    link = link_many_rows(Side(one[first]), Side(two), limits=limits)
+    link = link_many_rows(Side(one[first]), Side(two), Task(limits, comparisons=1))
     assert link.crossings[0].excess < link.crossings[0].clear
     tables = {
         "a": {f"a{k}": column for k, column in enumerate(one[first].T)} | {"team": labels[first]},

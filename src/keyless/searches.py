@@ -16,6 +16,7 @@ import keyless
 from keyless.arrays import BoolArray, FloatArray, IntArray, find_device
 from keyless.engine import (
     PairLink,
+    Task,
     best_rivals,
     compared,
     find_pair,
@@ -132,34 +133,29 @@ class Searches(Prepared):
         """
         return self.stages.stage(
             f"many-rows{number}",
-            lambda: link_many_rows(
-                *self.sides(*self.ends(number)),
-                limits=self.limits_with(*self.ends(number)),
-                begun=begun,
-                every_row=self.options.every_row,
-                comparisons=self.comparisons,
-                seed=self.seed,
-                callback=self.report,
-                deadline=self.deadline,
-            ),
+            lambda: link_many_rows(*self.sides(*self.ends(number)), self.task(*self.ends(number)), begun=begun),
         )
 
     def pair(self, left: Joined, right: Joined, begun: Sequence[tuple[str, FloatArray]] = ()) -> PairLink:
         """Search two tables, or joined tables, for pairs of rows, and compare what was found with chance."""
         # Chance is told without an earlier link: found again means found from nothing.
         found = self.searched(left, right, begun)
+        task = self.task(left, right, left.carried(self.couplings, right))
         return self.stages.stage(
-            f"{_named(left, right)}-chance",
-            lambda: compared(
-                found,
-                *self.sides(left, right),
-                limits=self.limits_with(left, right),
-                starts=left.carried(self.couplings, right),
-                comparisons=self.comparisons,
-                seed=self.seed,
-                callback=self.report,
-                deadline=self.deadline,
-            ),
+            f"{_named(left, right)}-chance", lambda: compared(found, *self.sides(left, right), task)
+        )
+
+    def task(self, left: Joined, right: Joined, starts: Sequence[tuple[str, FloatArray]] = ()) -> Task:
+        """Return what the search of two tables, or joined tables, is given."""
+        return Task(
+            self.limits_with(left, right),
+            starts,
+            self.options.every_row,
+            spaces={"quick": _FEW_SPACES, "normal": None, "thorough": len(SPACES)}[self.options.effort],
+            comparisons=self.comparisons,
+            seed=self.seed,
+            deadline=self.deadline,
+            callback=self.report,
         )
 
     def searched(self, left: Joined, right: Joined, begun: Sequence[tuple[str, FloatArray]] = ()) -> PairLink:
@@ -172,20 +168,13 @@ class Searches(Prepared):
         """
         name = f"{_named(left, right)}{'-again' if begun else ''}"
         if name not in self.searches:
-            given: dict[str, Any] = {
-                "limits": self.limits_with(left, right),
-                "starts": [*begun, *left.carried(self.earlier, right), *left.carried(self.couplings, right)],
-                "every_row": self.options.every_row,
-                "seed": self.seed,
-                "callback": self.report,
-                "deadline": self.deadline,
-            }
-            spaces = {"quick": _FEW_SPACES, "normal": None, "thorough": len(SPACES)}[self.options.effort]
-            find = partial(find_pair, spaces=spaces)
+            starts = [*begun, *left.carried(self.earlier, right), *left.carried(self.couplings, right)]
+            task = self.task(left, right, starts)
+            find: Callable[..., PairLink] = find_pair
             if max(len(left), len(right)) > ALL_PAIRS_ROWS:
                 # It is compared with chance later, as other links are.
-                find = partial(link_many_rows, all_pairs=True, comparisons=0)
-            self.searches[name] = self.stages.stage(name, lambda: find(*self.sides(left, right), **given))
+                find, task = partial(link_many_rows, all_pairs=True), replace(task, comparisons=0)
+            self.searches[name] = self.stages.stage(name, lambda: find(*self.sides(left, right), task))
         return self.searches[name]
 
     def from_columns(self, *, thorough: bool = True, deadline: Deadline | None = None) -> Route:

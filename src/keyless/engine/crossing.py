@@ -21,9 +21,10 @@ from keyless.engine.forms import ROWS_PER_FACTOR, Form
 from keyless.engine.refine import Matching, Refinement, identification
 from keyless.engine.search import Search
 from keyless.engine.side import Side
+from keyless.engine.task import Task
 from keyless.model.factors import Factors, whitened
 from keyless.pairs.limits import Limits
-from keyless.progress import Callback, Deadline, cut_short, is_late
+from keyless.progress import cut_short, is_late
 from keyless.sizes import FEW_ROWS, TELLING_ROWS
 
 __all__ = ["FAR_ABOVE", "Crossing", "crossings"]
@@ -122,32 +123,21 @@ class Crossing:
 
 
 def crossings(
-    form: Form,
-    permutation: IntArray,
-    *,
-    sides: tuple[Side, Side] | None = None,
-    limits: Limits,
-    comparisons: int,
-    seed: int,
-    starts: Sequence[tuple[str, FloatArray]] = (),
-    deadline: Deadline | None = None,
-    callback: Callback | None = None,
+    form: Form, permutation: IntArray, task: Task, *, sides: tuple[Side, Side] | None = None
 ) -> list[Crossing]:
-    """Compare a link with what chance reaches.
+    """Compare a link with what chance reaches; a comparison that is under way at the deadline is given up.
 
     Args:
         form: factors of both tables and their matching.
         permutation: the right row of each left row, −1 for none.
+        task: what the search was given, rows in the engine's order; its callback is called after each comparison, with
+            stage `"chance"` and the nats that chance reached.
         sides: both tables; None where rows are many.
-        limits: which pairs may be matched.
-        comparisons: how many comparisons are made at the most; fewer where the first is clear.
-        seed: of the splits.
-        starts: named couplings that the search for the link began with; so do the searches that tell chance.
-        deadline: at which the comparison that is under way is given up.
-        callback: called after each, with stage `"chance"` and the nats that chance reached.
     """
+    limits = Limits((len(permutation), len(form.right.scores))) if task.limits is None else task.limits
+    starts, deadline = task.starts, task.deadline
     found: list[Crossing] = []
-    rng = np.random.default_rng([seed, 5])
+    rng = np.random.default_rng([task.seed, 5])
     matched = np.flatnonzero(permutation >= 0)
     if sides is not None and form.by_columns and len(matched) <= FEW_ROWS:
         if len(matched) < _FEWEST_BY_COLUMNS:
@@ -158,15 +148,15 @@ def crossings(
         compared = _shuffled(form, limits, rng)
     else:
         compared = _halved(form, permutation, rng, starts)
-    for number in range(1, comparisons + 1):
+    for number in range(1, task.comparisons + 1):
         if is_late(deadline):
             break
         with cut_short(deadline):
             found.append(next(compared))
         if len(found) < number:
             break
-        if callback is not None:
-            callback("chance", len(found), comparisons, found[-1].chance)
+        if task.callback is not None:
+            task.callback("chance", len(found), task.comparisons, found[-1].chance)
         if found[0].decided:
             break
     return found

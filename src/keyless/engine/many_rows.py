@@ -25,6 +25,7 @@ from keyless.engine.pair import PairLink, status_at
 from keyless.engine.refine import Refinement, identification
 from keyless.engine.search import Search, Start, outermost
 from keyless.engine.side import Side
+from keyless.engine.task import Task
 from keyless.maps.canonical import CrossFit
 from keyless.model.factors import Factors
 from keyless.model.scales import ScaleName
@@ -39,7 +40,7 @@ from keyless.pairs.posterior import (
     prior_log_odds,
 )
 from keyless.parallel import one_thread
-from keyless.progress import Callback, Deadline, cut_short, is_late, time_left
+from keyless.progress import Deadline, cut_short, is_late, time_left
 
 __all__ = ["link_many_rows", "tells_by_groups"]
 
@@ -61,6 +62,9 @@ _MOST_LISTED = 50_000_000
 _LEAST_EXCESS = 0.15
 """Nats by which partners must stand out more than in other groups, beside what a map of many numbers gains by itself:
 strangers of the same groups were seen to reach 0.03."""
+
+_ONE_COMPARISON = Task(comparisons=1)
+"""Where rows are many, one comparison with chance is clear."""
 
 
 @dataclass(frozen=True)
@@ -86,37 +90,21 @@ def tells_by_groups(limits: Limits) -> bool:
 
 
 def link_many_rows(
-    left: Side,
-    right: Side,
-    *,
-    limits: Limits | None = None,
-    starts: Sequence[tuple[str, FloatArray]] = (),
-    begun: Any = None,
-    every_row: bool | None = None,
-    all_pairs: bool = False,
-    comparisons: int = 1,
-    seed: int = 0,
-    deadline: Deadline | None = None,
-    callback: Callback | None = None,
+    left: Side, right: Side, task: Task = _ONE_COMPARISON, *, begun: Any = None, all_pairs: bool = False
 ) -> PairLink:
     """Find which rows of two tables of many rows are one entity; see `keyless.engine.link_pair`.
 
     Args:
         left: the left table.
         right: the right table.
-        limits: which pairs may be matched, rows in the caller's order; None: all.
-        starts: named couplings that are tried first, likewise.
-        begun: sparse probabilities of pairs, likewise, to begin with; None: the map is sought from nothing.
-        every_row: whether every row of the smaller table has a partner; None: decided from the data.
+        task: what is known about them, and how they are searched.
+        begun: sparse probabilities of pairs, rows in the caller's order, to begin with; None: the map is sought from
+            nothing.
         all_pairs: whether all pairs of rows are weighed at the end; otherwise probabilities and log-likelihood ratios
             are sparse: of pairs that were looked at.
-        comparisons: how often the link is compared with chance at the most.
-        seed: of all random numbers.
-        deadline: when the best so far is returned.
-        callback: called with stage, step, total and objective.
     """
-    limits = Limits((len(left), len(right))) if limits is None else limits
-    own = limits.reordered(left.order, right.order)
+    task = task.ordered(left, right)
+    own, every_row, deadline = task.within(left, right), task.every_row, task.deadline
     by_groups = tells_by_groups(own)
     common = float(min(own.shape)) if every_row else None
     if by_groups and every_row is None:
@@ -133,13 +121,12 @@ def link_many_rows(
             fit = rows.fitted(given)
             proposal = _Proposal(fit, (Start("matches by a model of all columns", fit.information),))
         else:
-            named = [(name, coupling[np.ix_(left.order, right.order)]) for name, coupling in starts]
-            proposal = _from_outermost(left, right, own, named, seed=seed, deadline=deadline, callback=callback)
+            proposal = _from_outermost(left, right, own, task)
         hopeless = bool(proposal.chance)
         form = _all_rows(left, right, own, proposal.fit, deadline, common=common, brief=hopeless)
         ratios, compared = form.matching.ratios, proposal.chance
         if by_groups:
-            ratios, compared = _beside_other_groups(form, own, common, deadline=deadline, callback=callback)
+            ratios, compared = _beside_other_groups(form, own, common, task)
         if dense:
             form = _weighed(left, right, form, own, deadline)
             ratios = form.matching.ratios
@@ -147,17 +134,7 @@ def link_many_rows(
         else:
             permutation, chances = _matched(ratios, common, by_groups=by_groups, deadline=deadline)
         if not by_groups and not hopeless:
-            anywhere = Limits(own.shape)
-            halves = crossings(
-                form,
-                permutation,
-                limits=anywhere,
-                comparisons=comparisons,
-                seed=seed,
-                deadline=deadline,
-                callback=callback,
-            )
-            compared = tuple(halves)
+            compared = tuple(crossings(form, permutation, replace(task, limits=None, starts=())))
     back = [np.argsort(side.order) for side in (left, right)]
     return PairLink(
         permutation=np.append(right.order, -1)[permutation][back[0]],
@@ -207,16 +184,7 @@ def _reordered(pairs: Any, order: Sequence[IntArray]) -> Any:
     )
 
 
-def _from_outermost(
-    left: Side,
-    right: Side,
-    limits: Limits,
-    starts: Sequence[tuple[str, FloatArray]],
-    *,
-    seed: int,
-    deadline: Deadline | None,
-    callback: Callback | None,
-) -> _Proposal:
+def _from_outermost(left: Side, right: Side, limits: Limits, task: Task) -> _Proposal:
     """Search the rows farthest out; where that finds next to nothing, say whether there is anything to find."""
     factors = left.factors(), right.factors()
     chosen = [outermost(side) for side in factors]
@@ -224,17 +192,17 @@ def _from_outermost(
         Factors(side.scores[rows], side.strengths, side.signal_rank) for side, rows in zip(factors, chosen, strict=True)
     ]
     among = limits.some(*chosen)
-    begun = [(name, coupling[np.ix_(*chosen)]) for name, coupling in starts]
-    search = Search(some[0], some[1], among, starts=begun, spaces=_SPACES, deadline=deadline, callback=callback)
+    begun = [(name, coupling[np.ix_(*chosen)]) for name, coupling in task.starts]
+    search = Search(
+        some[0], some[1], among, starts=begun, spaces=_SPACES, deadline=task.deadline, callback=task.callback
+    )
     found = search.run()
     early: list[Crossing] = []
     if not search.convincing:
         # There may be nothing to find: then all rows are not worth their time.
         sample = Form(left.scales, some[0], some[1], found)
         matches = matched(sample.ratios, None)[0]
-        early = crossings(
-            sample, matches, limits=Limits(among.shape), comparisons=1, seed=seed, starts=begun, deadline=deadline
-        )
+        early = crossings(sample, matches, replace(task, limits=None, starts=begun, comparisons=1, callback=None))
     hopeless = bool(early) and early[0].hopeless
     return _Proposal(found.fit, tuple(search.tried), search.agreement, tuple(early) if hopeless else ())
 
@@ -294,14 +262,14 @@ def _all_rows(
 
 
 def _beside_other_groups(
-    form: Form, limits: Limits, common: float | None, *, deadline: Deadline | None, callback: Callback | None
+    form: Form, limits: Limits, common: float | None, task: Task
 ) -> tuple[sparse.csr_array, tuple[Crossing, ...]]:
     """Return the ratios made as sharp as rows of other groups show them to be, and a comparison with chance.
 
     Chance is what the same map and as many rounds reach where every group meets the rows of another. For a fair
     comparison every row is given a partner both times.
     """
-    ratios = form.matching.ratios
+    ratios, deadline = form.matching.ratios, task.deadline
     if is_late(deadline):
         return ratios, ()
     apart, fit, smaller = exchanged(limits), form.matching.fit, float(min(limits.shape))
@@ -322,8 +290,8 @@ def _beside_other_groups(
         factor = np.sqrt(factor)
     plain.data = factor * plain.data + starts
     same, chance = (rows.run(fit, rounds=_ROUNDS, deadline=deadline) for rows in (own, other))
-    if callback is not None:
-        callback("chance", 1, 1, chance.identification)
+    if task.callback is not None:
+        task.callback("chance", 1, 1, chance.identification)
     # A map with as many numbers as there are rows stands out by itself.
     clear = _LEAST_EXCESS + form.left.rank * form.right.rank / smaller
     return plain, (Crossing(same.identification, chance.identification, again=1.0, clear=clear, by_groups=True),)

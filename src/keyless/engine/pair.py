@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,11 +15,12 @@ from keyless.engine.matches import matched, sharpness
 from keyless.engine.refine import CLEARLY_MORE, Matching, Refinement
 from keyless.engine.search import Search, Start
 from keyless.engine.side import Side
+from keyless.engine.task import Task
 from keyless.errors import CONVERGED, Status
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.parallel import one_thread
-from keyless.progress import Callback, Deadline, cut_short, is_late
+from keyless.progress import Deadline, cut_short, is_late
 
 __all__ = [
     "PairLink",
@@ -32,6 +32,9 @@ __all__ = [
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+_ANY = Task()
+"""Nothing is known about the tables."""
 
 _LITTLE_SEEN = 0.5
 """Share of entries observed below which a model of all columns is sought once more, in all ways that there are."""
@@ -82,32 +85,13 @@ class PairLink:
         return np.asarray(self.form.matching.fit.whole.correlations)
 
 
-def link_pair(
-    left: Side,
-    right: Side,
-    *,
-    limits: Limits | None = None,
-    starts: Sequence[tuple[str, FloatArray]] = (),
-    every_row: bool | None = None,
-    spaces: int | None = None,
-    comparisons: int = 2,
-    seed: int = 0,
-    deadline: Deadline | None = None,
-    callback: Callback | None = None,
-) -> PairLink:
+def link_pair(left: Side, right: Side, task: Task = _ANY) -> PairLink:
     """Find which rows of two tables are one entity, and compare what was found with chance.
 
     Args:
         left: the left table.
         right: the right table.
-        limits: which pairs may be matched, rows in the caller's order; None: all.
-        starts: named couplings that are tried first, likewise.
-        every_row: whether every row of the smaller table has a partner; None: decided from the data.
-        spaces: in how many spaces first couplings are sought; None: as many as the number of rows affords.
-        comparisons: how often the link is compared with chance at the most.
-        seed: of all random numbers.
-        deadline: when the best so far is returned.
-        callback: called with stage, step, total and objective.
+        task: what is known about them, and how they are searched.
 
     Example:
         >>> import numpy as np
@@ -118,98 +102,39 @@ def link_pair(
         >>> bool(np.array_equal(rows[link.permutation], np.arange(40)))
         True
     """
-    link = find_pair(
-        left,
-        right,
-        limits=limits,
-        starts=starts,
-        every_row=every_row,
-        spaces=spaces,
-        seed=seed,
-        deadline=deadline,
-        callback=callback,
-    )
-    return compared(
-        link,
-        left,
-        right,
-        limits=limits,
-        starts=starts,
-        comparisons=comparisons,
-        seed=seed,
-        deadline=deadline,
-        callback=callback,
-    )
+    return compared(find_pair(left, right, task), left, right, task)
 
 
-def compared(
-    link: PairLink,
-    left: Side,
-    right: Side,
-    *,
-    limits: Limits | None = None,
-    starts: Sequence[tuple[str, FloatArray]] = (),
-    comparisons: int = 2,
-    seed: int = 0,
-    deadline: Deadline | None = None,
-    callback: Callback | None = None,
-) -> PairLink:
-    """Return a link compared with chance, and with known pairs that it was not told.
+def compared(link: PairLink, left: Side, right: Side, task: Task) -> PairLink:
+    """Return a link compared with chance, unless that was done before, and with known pairs that it was not told.
 
     Args:
         link: what was found.
         left: the left table.
         right: the right table.
-        limits: which pairs may be matched, rows in the caller's order; None: all.
-        starts: named couplings that the search began with.
-        comparisons: how often it is compared with chance at the most; not at all where that was done before.
-        seed: of all random numbers.
-        deadline: after which nothing further is compared.
-        callback: called with stage, step, total and objective.
+        task: what the search was given.
     """
     rows, columns = link.orders
-    limits = Limits((len(rows), len(columns))) if limits is None else limits
+    own = task.ordered(left, right)
     with one_thread():
-        foretold = foretold_by_others(link.form, limits=limits.reordered(rows, columns), deadline=deadline)
+        foretold = foretold_by_others(link.form, limits=own.within(left, right), deadline=task.deadline)
     link = replace(link, foretold=foretold)
     if link.crossings:
         return link
     permutation = np.append(np.argsort(columns), -1)[link.permutation[rows]]
     with one_thread():
-        found = crossings(
-            link.form,
-            permutation,
-            sides=(left, right),
-            limits=limits.reordered(rows, columns),
-            comparisons=comparisons,
-            seed=seed,
-            starts=[(name, coupling[np.ix_(rows, columns)]) for name, coupling in starts],
-            deadline=deadline,
-            callback=callback,
-        )
-    return replace(link, crossings=tuple(found), status=status_at(deadline))
+        found = crossings(link.form, permutation, own, sides=(left, right))
+    return replace(link, crossings=tuple(found), status=status_at(task.deadline))
 
 
-def find_pair(
-    left: Side,
-    right: Side,
-    *,
-    limits: Limits | None = None,
-    starts: Sequence[tuple[str, FloatArray]] = (),
-    every_row: bool | None = None,
-    spaces: int | None = None,
-    seed: int = 0,
-    deadline: Deadline | None = None,
-    callback: Callback | None = None,
-) -> PairLink:
+def find_pair(left: Side, right: Side, task: Task = _ANY) -> PairLink:
     """Find which rows of two tables are one entity; see `link_pair`.
 
     What is found is compared with chance here only where candidates disagree and partners hardly stand out: there may
     be nothing to find, and then the final form of the link is not worth its time.
     """
-    limits = Limits((len(left), len(right))) if limits is None else limits
-    own = limits.reordered(left.order, right.order)
-    begun = [(name, coupling[np.ix_(left.order, right.order)]) for name, coupling in starts]
+    task = task.ordered(left, right)
+    own, begun, deadline, callback = task.within(left, right), task.starts, task.deadline, task.callback
     early: list[Crossing] = []
     with one_thread():
         few = are_few(left, right)
@@ -223,11 +148,10 @@ def find_pair(
             if by_columns is not None and not Refinement(*rows, limits=own).contradicted(by_columns.coupling):
                 form = Form(left.scales, left.factors(), right.factors(), by_columns, by_columns=True)
         if form is None or not (stands_out(form.matching) or is_late(deadline)):
-            search = Search(
-                left.factors(), right.factors(), own, starts=begun, spaces=spaces, deadline=deadline, callback=callback
-            )
+            factors, spaces = (left.factors(), right.factors()), task.spaces
+            search = Search(*factors, own, starts=begun, spaces=spaces, deadline=deadline, callback=callback)
             found = search.run()
-            by_map = Form(left.scales, left.factors(), right.factors(), found, bred=search.bred)
+            by_map = Form(left.scales, *factors, found, bred=search.bred)
             tried, agreement = tried + [(start.name, start.score) for start in search.tried], search.agreement
             if columns is not None and few and not is_late(deadline):
                 # What the map found may be where a better model of all columns begins.
@@ -239,18 +163,8 @@ def find_pair(
             if form is None or by_map.matching.strength > CLEARLY_MORE * form.matching.strength:
                 form = by_map
             if not search.convincing and len(own.known) < FEWEST_KNOWN and not is_late(deadline):
-                permutation = matched(form.ratios, every_row)[0]
-                early = crossings(
-                    form,
-                    permutation,
-                    sides=(left, right),
-                    limits=own,
-                    comparisons=1,
-                    seed=seed,
-                    starts=begun,
-                    deadline=deadline,
-                    callback=callback,
-                )
+                permutation = matched(form.ratios, task.every_row)[0]
+                early = crossings(form, permutation, replace(task, comparisons=1), sides=(left, right))
             if columns is not None and few and columns.seen < _LITTLE_SEEN and not stands_out(form.matching):
                 # Only a long look at rotations may find them.
                 by_columns, tried_too = columns.found(begun, thorough=True, callback=callback)
@@ -263,7 +177,7 @@ def find_pair(
         if form.by_columns and columns is not None:
             with cut_short(deadline, grace=True):
                 form = columns.in_factors(form)
-        permutation, chances, everybody = matched(form.ratios, every_row)
+        permutation, chances, everybody = matched(form.ratios, task.every_row)
         ratios = form.matching.ratios
     back = [np.argsort(side.order) for side in (left, right)]
     return PairLink(

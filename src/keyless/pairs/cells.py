@@ -57,20 +57,11 @@ class Cells:
 
     def home(self, points: SingleArray) -> IntArray:
         """Return the cell that each point is in."""
-        return self._home(points)[0]
-
-    def margin(self, points: SingleArray) -> SingleArray:
-        """Return how far each point is from the border of its cell, ∞ where there is one cell."""
-        return self._home(points)[1]
-
-    def _home(self, points: SingleArray) -> tuple[IntArray, SingleArray]:
-        node, margin = np.zeros(len(points), dtype=np.int64), np.full(len(points), np.inf, dtype=np.float32)
+        node = np.zeros(len(points), dtype=np.int64)
         rows = np.arange(len(points))
         for _ in range(len(self).bit_length() - 1):
-            beyond = points[rows, self.axes[node]] - self.cuts[node]
-            margin = np.minimum(margin, np.abs(beyond))
-            node = 2 * node + 1 + (beyond > 0)
-        return node - len(self.axes), margin
+            node = 2 * node + 1 + (points[rows, self.axes[node]] > self.cuts[node])
+        return node - len(self.axes)
 
     def distances(self, queries: SingleArray) -> SingleArray:
         """Return the squared distance of each query from each cell, 0 from that it is in."""

@@ -1,9 +1,9 @@
 """For rows of one table the likeliest rows of another, cell by cell of the space where distance is likelihood.
 
 Every right row is in one cell. The partner of a left row is sought first in the cell that the left row lies in. If it
-is not surely found there at a first look, the cells behind the nearest borders are searched, one after the other while
-many rows are undecided, and then all cells that may hold a likely partner, its own among them. Up to `cells.CELL` rows
-there is one cell. Cells are made of pieces of the tables' shards, so that no worker holds all rows.
+is not surely found there, the cells behind the nearest borders are searched, one after the other while many rows are
+undecided, and then all other cells that may hold a likely partner. Up to `cells.CELL` rows there is one cell. Cells are
+made of pieces of the tables' shards, so that no worker holds all rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import BoolArray, FloatArray, IntArray, SingleArray, batches
+from keyless.arrays import FloatArray, IntArray, SingleArray, batches
 from keyless.model.positions import Places
 from keyless.model.shards import Sharded, in_batches, sampled, split
 from keyless.pairs.cells import CELL, Cells
@@ -35,9 +35,8 @@ _FURTHER = 50
 _CLOSE = 10.0
 """Rows whose last candidate is at most `_CLOSE` nats behind the best are given so many candidates."""
 
-_BEYOND_CHANCE = 8.0
-"""Nats above the best of all wrong partners from which a row has surely found its own, and the search for it ends: in
-one of 3,000 such rows a wrong partner is as likely. Rows that are less sure search all cells that they may."""
+_BEYOND_CHANCE = 12.0
+"""Nats above the best of all wrong partners from which a row has surely found its own, and the search for it ends."""
 
 HOPELESS = 25.0
 """Pairs so many nats behind the best of their row are no candidates."""
@@ -57,11 +56,8 @@ then are those of an average row."""
 _MANY_ASKING = 0.01
 """Rows that searched the cell behind the nearest border, for each row that is searched among, from which those that are
 still undecided search the next nearest cell alone: most find their partner there, and need not search all others. In
-thirty million rows of 20 factors a seventh of the partners is in another cell than its row, and each step finds four
-fifths of those that are left. Of fewer rows another step costs more than it saves: it goes through all cells again."""
-
-_ALMOST = 0.999
-"""Part of the farthest distance at which a row's own cell is taken to be, so that it is searched again after others."""
+thirty million rows of 20 factors a seventh of the partners is in another cell than its row, and the first step finds
+four fifths of those. Of fewer rows another step costs more than it saves: it goes through all cells again."""
 
 _MOST_CELLS = 16
 """Cells that a row looks into at the most, the nearest; rows that would look into more lower the recall."""
@@ -275,7 +271,7 @@ class _Found:
 def _search(asking: list[_Piece], points: list[_Piece], cell: int, how: _How) -> _Found:
     """Search a cell for the partners of its rows; those that are not sure search the nearest other cell next."""
     queries, others = _Piece.joined(asking), _Piece.joined(points)
-    near = _in_cell(queries, others, how, hasty=_hasty(queries.vectors, how))
+    near = _in_cell(queries, others, how)
     queries = replace(queries, best=near.best.astype(np.float64))
     return _to_the_nearest(_Found(near, cell, queries, np.empty((len(queries.best), 0), dtype=np.int64), {}), how)
 
@@ -302,7 +298,7 @@ def _still_undecided(found: _Found, seen: list[tuple[IntArray, FloatArray]], how
 def _to_the_nearest(found: _Found, how: _How) -> _Found:
     """Let undecided rows search the nearest cell next that may hold a likely partner; others are done."""
     nearest_cell = np.full(len(found.visited), -1)
-    for rows, distance in _within_reach(found, how) if len(how.cells) > 1 else ():
+    for rows, distance in _elsewhere(found, how) if len(how.cells) > 1 else ():
         nearest_cell[rows] = np.where(np.isinf(distance).all(axis=1), -1, distance.argmin(axis=1))
     left = np.flatnonzero(nearest_cell >= 0)
     nearest_cell = nearest_cell[left]
@@ -315,7 +311,7 @@ def _to_all(found: _Found, how: _How) -> _Found:
     """Let undecided rows search all cells next that may hold a likely partner, as far as they may."""
     going: dict[int, list[IntArray]] = {}
     cut, most = 0, _MOST_CELLS - 1 - found.visited.shape[1]
-    for rows, distance in _within_reach(found, how):
+    for rows, distance in _elsewhere(found, how):
         into = np.isfinite(distance)
         many = into.sum(axis=1) > most
         if many.any():
@@ -327,23 +323,13 @@ def _to_all(found: _Found, how: _How) -> _Found:
     return replace(found, going={other: np.concatenate(rows) for other, rows in going.items()}, cut=cut)
 
 
-def _hasty(queries: SingleArray, how: _How) -> BoolArray:
-    """Tell which rows take a brief look at their own cell: near a border, who is not found so is mostly behind it."""
-    if not how.exact or how.lowest == -np.inf:
-        return np.zeros(len(queries), dtype=bool)
-    return np.asarray(how.cells.margin(queries) < _FARTHEST)
-
-
 def _sure(best: FloatArray, how: _How) -> Any:
     """Tell which rows have found a partner that is beyond all chance."""
     return (best >= np.log(max(how.total, 1)) + _BEYOND_CHANCE) & how.exact
 
 
-def _within_reach(found: _Found, how: _How) -> Iterator[tuple[IntArray, SingleArray]]:
-    """Yield some undecided rows and how far they are from cells that may hold a likely partner, ∞ for the others.
-
-    Their own cell, where only a brief look was taken at it, counts as the farthest of them.
-    """
+def _elsewhere(found: _Found, how: _How) -> Iterator[tuple[IntArray, SingleArray]]:
+    """Yield some undecided rows and how far they are from cells that may hold a likely partner, ∞ for the others."""
     queries = found.undecided
     rows = np.flatnonzero(~_sure(queries.best, how))
     # A likely partner has at least this ratio, and so is at most this far away.
@@ -353,7 +339,7 @@ def _within_reach(found: _Found, how: _How) -> Iterator[tuple[IntArray, SingleAr
     for part in batches(len(rows), 8_192):
         some = rows[part]
         distance = how.cells.distances(queries.vectors[some])
-        distance[:, found.home] = np.where(_hasty(queries.vectors[some], how), _ALMOST * reach[some], np.inf)
+        distance[:, found.home] = np.inf
         np.put_along_axis(distance, found.visited[some], np.inf, axis=1)
         distance[distance >= reach[some, None]] = np.inf
         yield some, distance
@@ -399,15 +385,15 @@ def _merged(first: list[NearestRows], again: list[NearestRows], size: int, how: 
         for near in again:
             at = place[near.asked]
             best[at] = np.maximum(best[at], near.best)
+        bar = np.empty(size, dtype=np.float32)
+        bar[asked] = best
         # Rows that looked into one cell have as many pairs as they should.
         several = np.zeros(size, dtype=bool)
         for near in again:
             several[near.asked] = True
         merged = several[rows]
-        bar = np.empty(size, dtype=np.float32)
-        bar[asked] = best
         some = [part[merged] for part in (rows, columns, values)]
-        kept = _best_few(some[0], some[1], bar[some[0]] - some[2], how)
+        kept = _best_few(some[0], bar[some[0]] - some[2], how)
         rows, columns, values = (
             np.concatenate([part[~merged], own[kept]]) for part, own in zip((rows, columns, values), some, strict=True)
         )
@@ -415,18 +401,15 @@ def _merged(first: list[NearestRows], again: list[NearestRows], size: int, how: 
     return NearestRows(rows, columns, values, asked, best, evaluations, recall)
 
 
-def _best_few(rows: IntArray, columns: IntArray, behind: FloatArray, how: _How) -> IntArray:
+def _best_few(rows: IntArray, behind: FloatArray, how: _How) -> IntArray:
     """Return which pairs one cell would give, of pairs from several.
 
     Args:
-        rows: left row of each pair; a pair may be there twice.
-        columns: right row of each pair.
+        rows: left row of each pair.
         behind: nats that each pair is behind the best of its row.
         how: the same for all.
     """
-    order = np.lexsort((columns, behind, rows))
-    twice = (np.diff(rows[order]) == 0) & (np.diff(columns[order]) == 0)
-    order = order[np.append(np.ones(min(len(order), 1), dtype=bool), ~twice)]
+    order = np.lexsort((behind, rows))
     rows, behind = rows[order], behind[order]
     first = np.searchsorted(rows, rows)
     place = np.arange(len(rows)) - first
@@ -440,21 +423,11 @@ def _best_few(rows: IntArray, columns: IntArray, behind: FloatArray, how: _How) 
         crowded[crowded] = behind[last[crowded]] < _CLOSE
         close = behind < (_CLOSE if how.exact else HOPELESS)
         keep = np.where(crowded, (place < _FURTHER) & close, keep)
-    return np.asarray(order[keep])
+    return order[keep]
 
 
-def _in_cell(
-    asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | None = None, hasty: BoolArray | None = None
-) -> NearestRows:
-    """Return the likeliest points of each query; hopeless ones are left out, beside what is known already, too.
-
-    Args:
-        asking: the queries.
-        others: the points.
-        how: the same for all.
-        known: largest ratio of each query that was found elsewhere; None: nothing was.
-        hasty: which queries take a brief look; None: no query.
-    """
+def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | None = None) -> NearestRows:
+    """Return the likeliest points of each query; hopeless ones are left out, beside what is known already, too."""
     queries, points, offsets = asking.vectors, others.vectors, asking.offsets
     count = min(how.candidates, len(points))
     # Of n wrong partners one is likelier than log n + t nats in one case of exp(t).
@@ -464,7 +437,7 @@ def _in_cell(
     limit = None
     if how.exact and how.lowest > -np.inf:
         limit = 2 * (offsets if known is None else offsets - np.maximum(known - _CLOSE, 0.0))
-    found = nearest(points, queries, count, enough=enough, limit=limit, hasty=hasty, seed=how.seed, device=how.device)
+    found = nearest(points, queries, count, enough=enough, limit=limit, seed=how.seed, device=how.device)
     ratios = _ratios(points, queries, offsets, found.points)
     evaluations, recall = found.evaluations, found.recall
     best = ratios.max(axis=1, initial=-np.inf)

@@ -82,7 +82,6 @@ def nearest(
     *,
     enough: Any | None = None,
     limit: Any | None = None,
-    hasty: Any | None = None,
     seed: int = 0,
     device: Any = None,
 ) -> Nearest:
@@ -94,8 +93,6 @@ def nearest(
         count: how many.
         enough: squared distance of each query's nearest point that ends the search for a nearer one; None: no such.
         limit: squared distance from each query beyond which it does not matter who is nearest; None: it always does.
-        hasty: which queries may miss their nearest point, if it is not in the cells that are looked into first; None:
-            no query. The recall that is stated is that of other queries.
         seed: of the cells and of the sample on which the search is checked.
         device: where to search, as `arrays.find_device` has it; None: by the processor.
 
@@ -112,8 +109,7 @@ def nearest(
         return Nearest(_all_pairs(points, queries, count, device), pairs)
     enough = np.full(len(queries), -1.0) if enough is None else enough
     limit = np.full(len(queries), np.inf) if limit is None else limit
-    hasty = np.zeros(len(queries), dtype=bool) if hasty is None else hasty
-    return _by_cells(points, queries, count, enough=enough, limit=limit, hasty=hasty, seed=seed, device=device)
+    return _by_cells(points, queries, count, enough=enough, limit=limit, seed=seed, device=device)
 
 
 @cache
@@ -177,7 +173,7 @@ def _distances(points: FloatArray, queries: FloatArray, chosen: IntArray) -> Any
 
 
 def _by_cells(
-    points: FloatArray, queries: FloatArray, count: int, *, enough: Any, limit: Any, hasty: Any, seed: int, device: Any
+    points: FloatArray, queries: FloatArray, count: int, *, enough: Any, limit: Any, seed: int, device: Any
 ) -> Nearest:
     # Sorting n points into c cells and looking into p of them for q queries costs n·c + q·c + q·p·n/c.
     cells = np.sqrt(len(queries) * 16.0 * len(points) / (len(points) + len(queries)))
@@ -196,9 +192,7 @@ def _by_cells(
     looks = index.nlist + stages[-1] * len(points) // index.nlist
     together = max(_AT_A_TIME // looks, _FEWEST) if device is None else len(queries)
     for part in batches(len(queries), together):
-        found[part] = _in_stages(
-            index, queries[part], count, stages=stages, enough=enough[part] if settles else None, hasty=hasty[part]
-        )
+        found[part] = _in_stages(index, queries[part], count, stages, enough[part] if settles else None)
     looked = _looked(index)
     sorting = cells * (len(points) + len(stages) * len(queries))
     return Nearest(found, looked + sorting + training + len(tried) * len(points), recall)
@@ -267,14 +261,10 @@ def _stages(
     return [*stages, probes], recall, settles
 
 
-def _in_stages(
-    index: Any, queries: FloatArray, count: int, *, stages: list[int], enough: Any | None, hasty: Any
-) -> IntArray:
+def _in_stages(index: Any, queries: FloatArray, count: int, stages: list[int], enough: Any | None) -> IntArray:
     found = np.empty((len(queries), count), dtype=np.int64)
     still = np.arange(len(queries))
-    for number, index.nprobe in enumerate(stages):
-        if 0 < number == len(stages) - 1:
-            still = still[~hasty[still]]
+    for index.nprobe in stages:
         distance, found[still] = index.search(queries[still], count)
         if enough is not None:
             still = still[distance[:, 0] > enough[still]]

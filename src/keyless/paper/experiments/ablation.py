@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer
 
 import keyless
 from keyless.datasets import ShuffledTables
-from keyless.engine import Side, link_pair
+from keyless.engine import Side, Task, link_pair
 from keyless.maps.rotations import anneal, procrustes, settle, signature_starts
 from keyless.metrics import hamming, normalised_error
 from keyless.model.factor_model import fit_table, information, padded
@@ -136,10 +136,7 @@ def tumours(seed: int, *, portfolio: bool = True, transforms: bool = True, rows:
     found = link_pair(
         Side(data[:, :10], scales=scales),
         Side(data[order, 20:], scales=scales),
-        every_row=True,
-        spaces=None if portfolio else _ONE_SPACE,
-        comparisons=0,
-        seed=seed,
+        Task(every_row=True, spaces=None if portfolio else _ONE_SPACE, comparisons=0, seed=seed),
     )
     return 100 * hamming(found.permutation, np.argsort(order)) / rows
 
