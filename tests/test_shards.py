@@ -175,6 +175,22 @@ def test_whoever_has_a_likely_partner_finds_it_where_hopeless_pairs_are_not_want
     assert (found.values > 0).all()
 
 
+def test_no_row_looks_into_more_cells_than_it_may(rng, monkeypatch):
+    """Rows without partner never find one; so they would go on from cell to cell while they are many."""
+    pair = placed(rng, noise=0.5)
+    monkeypatch.setattr(nearest_rows, "CELL", 25)
+    looked = np.zeros(1_500, dtype=int)
+    search = nearest_rows._in_cell
+
+    def counting(asking, *given, **options):
+        np.add.at(looked, asking.numbers, 1)
+        return search(asking, *given, **options)
+
+    monkeypatch.setattr(nearest_rows, "_in_cell", counting)
+    find_nearest_rows(pair)
+    assert nearest_rows._MOST_CELLS >= looked.max() > 2
+
+
 @pytest.mark.parametrize("others", [60, 400])
 @pytest.mark.usefixtures("small")
 def test_many_rows_that_look_among_few_do_so_some_at_a_time(rng, monkeypatch, others):

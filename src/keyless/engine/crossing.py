@@ -134,7 +134,7 @@ def crossings(
             stage `"chance"` and the nats that chance reached.
         sides: both tables; None where rows are many.
     """
-    limits = Limits((len(permutation), len(form.right.scores))) if task.limits is None else task.limits
+    limits = task.within((len(permutation), len(form.right.scores)))
     starts, deadline = task.starts, task.deadline
     found: list[Crossing] = []
     rng = np.random.default_rng([task.seed, 5])

@@ -63,9 +63,6 @@ _LEAST_EXCESS = 0.15
 """Nats by which partners must stand out more than in other groups, beside what a map of many numbers gains by itself:
 strangers of the same groups were seen to reach 0.03."""
 
-_ONE_COMPARISON = Task(comparisons=1)
-"""Where rows are many, one comparison with chance is clear."""
-
 
 @dataclass(frozen=True)
 class _Proposal:
@@ -89,9 +86,7 @@ def tells_by_groups(limits: Limits) -> bool:
     return len(shared_groups(limits)) >= FEWEST_GROUPS and int(limits.choices.sum()) <= _MOST_LISTED
 
 
-def link_many_rows(
-    left: Side, right: Side, task: Task = _ONE_COMPARISON, *, begun: Any = None, all_pairs: bool = False
-) -> PairLink:
+def link_many_rows(left: Side, right: Side, task: Task, *, begun: Any = None, all_pairs: bool = False) -> PairLink:
     """Find which rows of two tables of many rows are one entity; see `keyless.engine.link_pair`.
 
     Args:
@@ -104,7 +99,8 @@ def link_many_rows(
             are sparse: of pairs that were looked at.
     """
     task = task.ordered(left, right)
-    own, every_row, deadline = task.within(left, right), task.every_row, task.deadline
+    own = task.within((len(left), len(right)))
+    every_row, deadline = task.every_row, task.deadline
     by_groups = tells_by_groups(own)
     common = float(min(own.shape)) if every_row else None
     if by_groups and every_row is None:

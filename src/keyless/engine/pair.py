@@ -117,7 +117,7 @@ def compared(link: PairLink, left: Side, right: Side, task: Task) -> PairLink:
     rows, columns = link.orders
     own = task.ordered(left, right)
     with one_thread():
-        foretold = foretold_by_others(link.form, limits=own.within(left, right), deadline=task.deadline)
+        foretold = foretold_by_others(link.form, limits=own.within((len(left), len(right))), deadline=task.deadline)
     link = replace(link, foretold=foretold)
     if link.crossings:
         return link
@@ -127,14 +127,15 @@ def compared(link: PairLink, left: Side, right: Side, task: Task) -> PairLink:
     return replace(link, crossings=tuple(found), status=status_at(task.deadline))
 
 
-def find_pair(left: Side, right: Side, task: Task = _ANY) -> PairLink:
+def find_pair(left: Side, right: Side, task: Task) -> PairLink:
     """Find which rows of two tables are one entity; see `link_pair`.
 
     What is found is compared with chance here only where candidates disagree and partners hardly stand out: there may
     be nothing to find, and then the final form of the link is not worth its time.
     """
     task = task.ordered(left, right)
-    own, begun, deadline, callback = task.within(left, right), task.starts, task.deadline, task.callback
+    own = task.within((len(left), len(right)))
+    begun, deadline, callback = task.starts, task.deadline, task.callback
     early: list[Crossing] = []
     with one_thread():
         few = are_few(left, right)

@@ -15,7 +15,6 @@ from keyless.progress import Callback, Deadline
 __all__ = ["Task"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,12 @@ class Task:
     deadline: Deadline | None = None
     callback: Callback | None = None
 
-    def within(self, left: Side, right: Side) -> Limits:
-        """Return which pairs may be matched, rows in the caller's order."""
-        return Limits((len(left), len(right))) if self.limits is None else self.limits
+    def within(self, shape: tuple[int, int]) -> Limits:
+        """Return which pairs may be matched of tables with so many rows."""
+        return Limits(shape) if self.limits is None else self.limits
 
     def ordered(self, left: Side, right: Side) -> Task:
         """Return the same with rows in the engine's order."""
         order = left.order, right.order
         starts = [(name, coupling[np.ix_(*order)]) for name, coupling in self.starts]
-        return replace(self, limits=self.within(left, right).reordered(*order), starts=starts)
+        return replace(self, limits=self.within((len(left), len(right))).reordered(*order), starts=starts)

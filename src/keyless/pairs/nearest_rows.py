@@ -59,6 +59,10 @@ still undecided search the next nearest cell alone: most find their partner ther
 thirty million rows of 20 factors a seventh of the partners is in another cell than its row, and the first step finds
 four fifths of those. Of fewer rows another step costs more than it saves: it goes through all cells again."""
 
+_MOST_LEFT = 0.5
+"""Part of the rows of one step that may be left for the next: where more are, most have no partner in any cell. So no
+more than seven steps follow each other before fewer rows are left than `_MANY_ASKING`."""
+
 _MOST_CELLS = 16
 """Cells that a row looks into at the most, the nearest; rows that would look into more lower the recall."""
 
@@ -160,7 +164,7 @@ def find_nearest_rows(
         del one, other
     again: list[Any] = []
     searching = list(found) if len(every) > 1 else []
-    everywhere = False
+    everywhere, before = False, np.inf
     while searching:
         counts = np.array(workers.fetch([workers.start(_counts, each, len(every)) for each in searching]))
         seen: dict[int, list[Any]] = {}
@@ -175,7 +179,8 @@ def find_nearest_rows(
             again += seen[cell]
         if everywhere:
             break
-        everywhere = counts.sum() < _MANY_ASKING * total
+        everywhere = counts.sum() < _MANY_ASKING * total or counts.sum() > _MOST_LEFT * before
+        before = counts.sum()
         best = {cell: [workers.start(_best_of, near) for near in all_turns] for cell, all_turns in seen.items()}
         for home, row in enumerate(counts):
             own = [one for cell in np.flatnonzero(row).tolist() for one in best[cell]]
