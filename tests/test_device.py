@@ -62,13 +62,13 @@ def test_who_looks_into_all_cells_finds_the_nearest(rng, monkeypatch, held, cent
     points = (centre + rng.normal(size=(1_000, 5))).astype(np.float32)
     queries = (centre + rng.normal(size=(300, 5))).astype(np.float32)
     index = CellIndex(points, 30, np.random.default_rng(0), CPU)
-    index.nprobe = 30
-    distance, found = index.search(queries, 4)
+    before = index.looked
+    distance, found = index.search(queries, 30, 4)
     all_distances = cdist(queries.astype(float), points.astype(float), "sqeuclidean")
     expected = np.sort(all_distances, axis=1)[:, :4]
     np.testing.assert_allclose(np.take_along_axis(all_distances, found, axis=1), expected, atol=1e-3)
     np.testing.assert_allclose(distance, expected, atol=1e-3)
-    assert index.looked == 300 * 1_000
+    assert index.looked - before == 300 * (30 + 1_000)
 
 
 def test_who_looks_into_one_cell_finds_the_nearest_of_that_cell(rng):
@@ -76,7 +76,7 @@ def test_who_looks_into_one_cell_finds_the_nearest_of_that_cell(rng):
     index = CellIndex(points, 20, np.random.default_rng(5), CPU)
     centres = points[np.sort(np.random.default_rng(5).choice(400, 20, replace=False, shuffle=False))]
     home, asked = cKDTree(centres).query(points)[1], cKDTree(centres).query(queries)[1]
-    _, found = index.search(queries, 30)
+    _, found = index.search(queries, 1, 30)
     for query, cell, own in zip(queries, asked, found, strict=True):
         members = np.flatnonzero(home == cell)
         order = members[np.argsort(((points[members] - query) ** 2).sum(axis=1))][:30]
@@ -89,8 +89,7 @@ def test_points_that_coincide_leave_cells_empty(rng):
     places = rng.normal(size=(5, 3)).astype(np.float32)
     points = np.repeat(places, 200, axis=0)
     index = CellIndex(points, 10, np.random.default_rng(0), CPU)
-    index.nprobe = 10
-    distance, found = index.search(places, 250)
+    distance, found = index.search(places, 10, 250)
     np.testing.assert_array_equal(np.sort(found[:, :200] // 200, axis=1), np.repeat(np.arange(5)[:, None], 200, axis=1))
     np.testing.assert_allclose(distance[:, :200], 0.0, atol=1e-6)
 

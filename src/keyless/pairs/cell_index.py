@@ -48,7 +48,7 @@ def nearest_of_all(points: Array, queries: Array, count: int) -> tuple[Array, Ar
 
 
 class CellIndex:
-    """Points in cells; it is asked as an index of faiss is.
+    """Points in cells; it is asked as a `FaissIndex` is.
 
     Args:
         points: points × dimensions, an array of numpy.
@@ -57,15 +57,14 @@ class CellIndex:
         device: where the search is, as `arrays.find_device` has it.
 
     Attributes:
-        nlist: number of cells.
-        nprobe: cells that a query looks into.
-        looked: distances of points and queries that were looked at.
+        cells: number of cells.
+        looked: distances that were looked at: of points from centres, and of queries from centres and points.
     """
 
     def __init__(self, points: Array, cells: int, rng: np.random.Generator, device: Any) -> None:
         points = on_device(points, device)
         xp = namespace(points)
-        self.nlist, self.nprobe, self.looked = cells, 1, 0
+        self.cells, self.looked = cells, cells * len(points)
         chosen = np.sort(rng.choice(len(points), cells, replace=False, shuffle=False))
         self._centres = xp.take(points, self._whole(chosen, points), axis=0)
         cell = self._cells_of(points, 1)[:, 0]
@@ -77,24 +76,26 @@ class CellIndex:
         self._points = xp.take(points, self._order, axis=0) - middles
         self._length = xp.sum(self._points * self._points, axis=1)
 
-    def search(self, queries: Any, count: int) -> tuple[Any, IntArray]:
-        """Return the squared distances and the numbers of the nearest points of `nprobe` cells, −1 where there are few.
+    def search(self, queries: Any, probes: int, count: int) -> tuple[Any, IntArray]:
+        """Return the squared distances and the numbers of the nearest points of some cells, −1 where there are few.
 
         Args:
             queries: queries × dimensions, an array of numpy.
+            probes: cells that each of them looks into, the nearest.
             count: how many points.
         """
         distance, found = np.empty((len(queries), count), dtype=np.float32), np.empty((len(queries), count), np.int64)
-        for part in batches(len(queries), min(_QUERIES, _FOUND // (self.nprobe * count))):
-            near, places = self._nearest(array_like(queries[part], self._points), count)
+        for part in batches(len(queries), min(_QUERIES, _FOUND // (probes * count))):
+            near, places = self._nearest(array_like(queries[part], self._points), probes, count)
             distance[part], found[part] = to_numpy(near), to_numpy(places)
+        self.looked += self.cells * len(queries)
         return distance, found
 
-    def _nearest(self, queries: Array, count: int) -> tuple[Array, Array]:
+    def _nearest(self, queries: Array, probes: int, count: int) -> tuple[Array, Array]:
         xp = namespace(queries)
-        cell = xp.reshape(self._cells_of(queries, self.nprobe), (-1,))
+        cell = xp.reshape(self._cells_of(queries, probes), (-1,))
         order = xp.argsort(cell, stable=True)
-        bounds = self._whole(np.arange(self.nlist + 1), queries)
+        bounds = self._whole(np.arange(self.cells + 1), queries)
         edges = to_numpy(xp.searchsorted(xp.take(cell, order), bounds))
         near = xp.full((len(cell), count), xp.inf, dtype=queries.dtype, device=queries.device)
         places = xp.full((len(cell), count), -1, dtype=order.dtype, device=queries.device)
@@ -102,10 +103,10 @@ class CellIndex:
             # A tile that is not full looks for its last query several times.
             pairs = self._whole(first, order)[:, None] + self._whole(np.arange(_TILE), order)
             pair = xp.take(order, xp.reshape(xp.minimum(pairs, self._whole(last - 1, order)[:, None]), (-1,)))
-            value, place = self._in_cells(xp.take(queries, pair // self.nprobe, axis=0), cells, count)
+            value, place = self._in_cells(xp.take(queries, pair // probes, axis=0), cells, count)
             near[pair, : value.shape[1]], places[pair, : value.shape[1]] = value, place
-        near, places = (xp.reshape(part, (len(queries), self.nprobe * count)) for part in (near, places))
-        if self.nprobe == 1:
+        near, places = (xp.reshape(part, (len(queries), probes * count)) for part in (near, places))
+        if probes == 1:
             return near, places
         near, chosen = smallest(near, count)
         return near, xp.take_along_axis(places, chosen, axis=1)
@@ -115,7 +116,7 @@ class CellIndex:
         asked, size = np.diff(edges), np.diff(self._edges)
         self.looked += int(asked @ size)
         tiles = np.where(size > 0, -(-asked // _TILE), 0)
-        cell = np.repeat(np.arange(self.nlist), tiles)
+        cell = np.repeat(np.arange(self.cells), tiles)
         nth = np.arange(len(cell)) - np.repeat(np.cumsum(tiles) - tiles, tiles)
         first = edges[cell] + nth * _TILE
         last = np.minimum(first + _TILE, edges[cell + 1])

@@ -19,9 +19,10 @@ from keyless.arrays import FloatArray, IntArray, SingleArray, batches
 from keyless.model.positions import Places
 from keyless.model.shards import Sharded, in_batches, sampled, split
 from keyless.pairs.cells import CELL, Cells
+from keyless.pairs.faiss_index import Layout
 from keyless.pairs.limits import Part
 from keyless.pairs.metric import Metric
-from keyless.pairs.neighbours import nearest
+from keyless.pairs.neighbours import lay_out, nearest
 
 __all__ = ["HOPELESS", "NearestRows", "find_nearest_rows"]
 
@@ -92,10 +93,11 @@ class NearestRows:
 
 @dataclass(frozen=True, eq=False)
 class _How:
-    """How near rows are looked for; the same for all cells."""
+    """How near rows are looked for: `asked` rows among `total`; the same for all cells."""
 
     metric: Metric
     cells: Cells
+    asked: int
     total: int
     exact: bool
     further: bool
@@ -148,19 +150,21 @@ def find_nearest_rows(
     """
     left, right = (each.rows for each in places)
     metric = Metric.between(places[0].precision, places[1].precision)
-    total = len(right) if part[1] is None else len(part[1])
+    asked, total = (len(rows) if some is None else len(some) for rows, some in zip((left, right), part, strict=True))
     device = left.workers.device
     most = CELL if device is None else _CELL_ON_DEVICE
     cells = _cells(right, part[1], metric, -(-total // most), seed)
-    how = _How(metric, cells, total, exact, further, lowest, seed, device)
+    how = _How(metric, cells, asked, total, exact, further, lowest, seed, device)
     workers, every = left.workers, range(len(how.cells))
     asking, points = _homes(left, part[0], how, asking=True), _homes(right, part[1], how, asking=False)
     # A cell has at most so many points, and at most as many rows search it at a time: shards by turns.
-    turns = max(1, -(-(len(left) if part[0] is None else len(part[0])) // (most * len(cells))))
-    found = []
+    turns = max(1, -(-asked // (most * len(cells))))
+    found, layouts = [], []
     for cell in every:
         one, other = _pieces(left, asking, how, cell, asking=True), _pieces(right, points, how, cell, asking=False)
-        found += [workers.start(_search, one[k::turns], other, cell, how) for k in range(min(turns, len(one)))]
+        layouts.append(workers.start(_lay_out, other, how))
+        by_turns = [one[k::turns] for k in range(min(turns, len(one)))]
+        found += [workers.start(_search, some, other, layouts[cell], cell, how) for some in by_turns]
         del one, other
     again: list[Any] = []
     searching = list(found) if len(every) > 1 else []
@@ -173,7 +177,7 @@ def find_nearest_rows(
             seen[cell] = []
             for some in _turns(counts[:, cell], most):
                 one = [workers.start(_going_to, searching[home], cell) for home in some.tolist()]
-                seen[cell].append(workers.start(_search_again, one, other, how))
+                seen[cell].append(workers.start(_search_again, one, other, layouts[cell], how))
                 del one
             del other
             again += seen[cell]
@@ -273,10 +277,18 @@ class _Found:
     cut: int = 0
 
 
-def _search(asking: list[_Piece], points: list[_Piece], cell: int, how: _How) -> _Found:
+def _lay_out(points: list[_Piece], how: _How) -> Layout | None:
+    """Sort the points of a cell for all searches in it."""
+    vectors = _Piece.joined(points).vectors
+    return lay_out(vectors, len(vectors) * how.asked // how.total, seed=how.seed, device=how.device)
+
+
+def _search(asking: list[_Piece], points: list[_Piece], layout: Layout | None, cell: int, how: _How) -> _Found:
     """Search a cell for the partners of its rows; those that are not sure search the nearest other cell next."""
     queries, others = _Piece.joined(asking), _Piece.joined(points)
-    near = _in_cell(queries, others, how)
+    near = _in_cell(queries, others, layout, how)
+    if layout is not None:
+        near = replace(near, evaluations=near.evaluations + layout.looked)
     queries = replace(queries, best=near.best.astype(np.float64))
     return _to_the_nearest(_Found(near, cell, queries, np.empty((len(queries.best), 0), dtype=np.int64), {}), how)
 
@@ -350,10 +362,10 @@ def _elsewhere(found: _Found, how: _How) -> Iterator[tuple[IntArray, SingleArray
         yield some, distance
 
 
-def _search_again(asking: list[_Piece], points: list[_Piece], how: _How) -> NearestRows:
+def _search_again(asking: list[_Piece], points: list[_Piece], layout: Layout | None, how: _How) -> NearestRows:
     """Search one cell for the partners of rows of other cells."""
     queries, others = _Piece.joined(asking), _Piece.joined(points)
-    return _in_cell(queries, others, how, known=queries.best)
+    return _in_cell(queries, others, layout, how, known=queries.best)
 
 
 def _counts(found: _Found, cells: int) -> list[int]:
@@ -431,7 +443,9 @@ def _best_few(rows: IntArray, behind: FloatArray, how: _How) -> IntArray:
     return order[keep]
 
 
-def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | None = None) -> NearestRows:
+def _in_cell(
+    asking: _Piece, others: _Piece, layout: Layout | None, how: _How, *, known: FloatArray | None = None
+) -> NearestRows:
     """Return the likeliest points of each query; hopeless ones are left out, beside what is known already, too."""
     queries, points, offsets = asking.vectors, others.vectors, asking.offsets
     count = min(how.candidates, len(points))
@@ -442,7 +456,8 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
     limit = None
     if how.exact and how.lowest > -np.inf:
         limit = 2 * (offsets if known is None else offsets - np.maximum(known - _CLOSE, 0.0))
-    found = nearest(points, queries, count, enough=enough, limit=limit, seed=how.seed, device=how.device)
+    by = {"layout": layout, "seed": how.seed, "device": how.device}
+    found = nearest(points, queries, count, enough=enough, limit=limit, **by)
     ratios = _ratios(points, queries, offsets, found.points)
     evaluations, recall = found.evaluations, found.recall
     best = ratios.max(axis=1, initial=-np.inf)
@@ -460,7 +475,7 @@ def _in_cell(asking: _Piece, others: _Piece, how: _How, *, known: FloatArray | N
     del found, ratios, keep, place
     if close.any():
         again = np.flatnonzero(close)
-        more = nearest(points, queries[again], min(_FURTHER, len(points)), seed=how.seed, device=how.device)
+        more = nearest(points, queries[again], min(_FURTHER, len(points)), **by)
         ratios = _ratios(points, queries[again], offsets[again], more.points)
         keep = (ratios > bar[again, None] - (_CLOSE if how.exact else HOPELESS)) & (more.points >= 0)
         index, place = np.nonzero(keep)

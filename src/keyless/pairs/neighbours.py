@@ -9,22 +9,25 @@ near enough; how many it takes is measured on a sample of queries whose true nei
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from keyless.arrays import batches, on_device, to_numpy
 from keyless.pairs.cell_index import CellIndex, nearest_of_all
-from keyless.progress import check_time, in_time
+from keyless.pairs.faiss_index import FaissIndex, Layout
+from keyless.parallel import in_turn, one_thread
+from keyless.progress import check_time
 
-__all__ = ["Nearest", "nearest"]
+__all__ = ["Nearest", "lay_out", "nearest"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+Result = TypeVar("Result")
 
 _ALL_PAIRS = 1_000_000_000
 """Up to so many distances are all looked at, with faiss; without it always."""
@@ -36,10 +39,13 @@ _SHARD = 65_536
 _QUERIES = 256
 """Without faiss, the distances of so many queries to the points of one shard are held at a time."""
 
-_AT_A_TIME = 2**28
-"""Distances that one call of faiss looks at, about: half a second on one core, after which a time limit is heard."""
+_FEWEST_POINTS = 10_000
+"""Points from which on they are sorted into cells."""
 
-_FEWEST = 256
+_AT_A_TIME = 2**27
+"""Distances that one call of faiss looks at, about: a quarter of a second, after which a time limit is heard."""
+
+_FEWEST = 128
 """Queries of a call at the least: of fewer at a time products of matrices are slow."""
 
 _BLAS_FROM = 20
@@ -50,6 +56,16 @@ version 1.15 on it does so by itself only from 128,000 numbers on, which is mean
 _FEWEST_TRIED, _MOST_TRIED, _TRIED_SHARE = 200, 1_000, 0.003
 """Queries by which a search is checked: this share of them within these bounds. Each is compared with all points, which
 takes as long as the search of a hundred others."""
+
+_LOOKING = 3
+"""What looking into cells costs for each query and each point of a cell, in distances from a centre: two to three cells
+on average, of which each point costs more than a centre. From 700 to 2,800 cells a million rows take equally long."""
+
+_LOOKING_ON_DEVICE = 16
+"""The same on a card, where queries look into four cells and more at a time."""
+
+_TOGETHER = 128
+"""Queries that look into a cell together, on average: of fewer at a time products of matrices are slow."""
 
 _PROBES = (1, 4, 16, 32, 64, 128, 256)
 _NEARLY, _GOOD_RECALL = 0.98, 0.999
@@ -82,6 +98,7 @@ def nearest(
     *,
     enough: Any | None = None,
     limit: Any | None = None,
+    layout: Layout | None = None,
     seed: int = 0,
     device: Any = None,
 ) -> Nearest:
@@ -93,6 +110,7 @@ def nearest(
         count: how many.
         enough: squared distance of each query's nearest point that ends the search for a nearer one; None: no such.
         limit: squared distance from each query beyond which it does not matter who is nearest; None: it always does.
+        layout: of the points, where `lay_out` has made one; None: one is made here if it is needed.
         seed: of the cells and of the sample on which the search is checked.
         device: where to search, as `arrays.find_device` has it; None: by the processor.
 
@@ -104,12 +122,46 @@ def nearest(
     points, queries = (np.ascontiguousarray(side, dtype=np.float32) for side in (points, queries))
     if not len(queries):
         return Nearest(np.empty((0, count), dtype=np.int64), 0)
-    pairs = len(points) * len(queries)
-    if len(points) < 10_000 or pairs <= (_ALL_PAIRS if device is None else _ALL_ON_DEVICE) or not _has_cells(device):
-        return Nearest(_all_pairs(points, queries, count, device), pairs)
+    if not _by_cells_is_quicker(len(points), len(queries), device):
+        return Nearest(_all_pairs(points, queries, count, device), len(points) * len(queries))
     enough = np.full(len(queries), -1.0) if enough is None else enough
     limit = np.full(len(queries), np.inf) if limit is None else limit
-    return _by_cells(points, queries, count, enough=enough, limit=limit, seed=seed, device=device)
+    rng = np.random.default_rng([seed, 53])
+    made = 0
+    if device is not None:
+        index: CellIndex | FaissIndex = CellIndex(points, _cells(len(points), len(queries), device), rng, device)
+    else:
+        if layout is None:
+            layout = _layout(points, len(queries), seed)
+            made = layout.looked
+        index = FaissIndex(_faiss(), points, layout)
+    found = _by_cells(index, points, queries, count, enough=enough, limit=limit, rng=rng, device=device)
+    return replace(found, evaluations=found.evaluations + made)
+
+
+def lay_out(points: FloatArray, queries: int, *, seed: int = 0, device: Any = None) -> Layout | None:
+    """Return the cells of points, for several calls of `nearest` among them; None where they need none.
+
+    Args:
+        points: points × dimensions.
+        queries: how many there will be in the largest call.
+        seed: as of `nearest`.
+        device: as of `nearest`.
+    """
+    if device is not None or not _by_cells_is_quicker(len(points), queries, device):
+        return None
+    return _layout(np.ascontiguousarray(points, dtype=np.float32), queries, seed)
+
+
+def _layout(points: FloatArray, queries: int, seed: int) -> Layout:
+    with _by_products():
+        rng = np.random.default_rng([seed, 61])
+        return Layout.of(_faiss(), points, _cells(len(points), queries, None), rng)
+
+
+def _by_cells_is_quicker(points: int, queries: int, device: Any) -> bool:
+    most = _ALL_PAIRS if device is None else _ALL_ON_DEVICE
+    return points >= _FEWEST_POINTS and points * queries > most and (device is not None or _faiss() is not None)
 
 
 @cache
@@ -118,10 +170,6 @@ def _faiss() -> Any:
         return importlib.import_module("faiss")
     except ImportError:
         return None
-
-
-def _has_cells(device: Any) -> bool:
-    return device is not None or _faiss() is not None
 
 
 def _all_pairs(points: FloatArray, queries: FloatArray, count: int, device: Any = None) -> IntArray:
@@ -135,9 +183,11 @@ def _all_pairs(points: FloatArray, queries: FloatArray, count: int, device: Any 
         found[:, :most] = to_numpy(nearest_of_all(given, asked, most)[1])
         return found
     if faiss is not None:
-        with _by_products(faiss):
-            for part in batches(len(queries), max(_AT_A_TIME // len(points), _FEWEST)):
-                found[part, :most] = faiss.knn(queries[part], points, most)[1]
+        parts = list(batches(len(queries), max(_AT_A_TIME // len(points), _FEWEST)))
+        for part, near in zip(
+            parts, _on_all_cores(lambda part: faiss.knn(queries[part], points, most)[1], parts), strict=True
+        ):
+            found[part, :most] = near
         return found
     length = (points**2).sum(axis=1)
     for part in batches(len(queries), _QUERIES):
@@ -156,8 +206,12 @@ def _all_pairs(points: FloatArray, queries: FloatArray, count: int, device: Any 
 
 
 @contextmanager
-def _by_products(faiss: Any) -> Iterator[None]:
-    """Let faiss find all distances by products of matrices as long as this lasts."""
+def _by_products() -> Iterator[None]:
+    """Let faiss, where it is installed, find all distances by products of matrices as long as this lasts."""
+    faiss = _faiss()
+    if faiss is None:
+        yield
+        return
     before = faiss.cvar.distance_compute_blas_threshold
     faiss.cvar.distance_compute_blas_threshold = _BLAS_FROM
     try:
@@ -173,54 +227,67 @@ def _distances(points: FloatArray, queries: FloatArray, chosen: IntArray) -> Any
 
 
 def _by_cells(
-    points: FloatArray, queries: FloatArray, count: int, *, enough: Any, limit: Any, seed: int, device: Any
+    index: CellIndex | FaissIndex,
+    points: FloatArray,
+    queries: FloatArray,
+    count: int,
+    *,
+    enough: Any,
+    limit: Any,
+    rng: np.random.Generator,
+    device: Any,
 ) -> Nearest:
-    # Sorting n points into c cells and looking into p of them for q queries costs n·c + q·c + q·p·n/c.
-    cells = np.sqrt(len(queries) * 16.0 * len(points) / (len(points) + len(queries)))
-    cells = int(np.clip(cells, 16, len(points) // 64))
-    rng = np.random.default_rng([seed, 53])
-    index, training = _index(points, cells, rng) if device is None else (CellIndex(points, cells, rng, device), 0)
     checked = int(np.clip(_TRIED_SHARE * len(queries), _FEWEST_TRIED, _MOST_TRIED))
     tried = rng.choice(len(queries), min(checked, len(queries)), replace=False)
-    truth = _all_pairs(points, queries[tried], 1, device)[:, 0]
+    # Two are sought, though one is wanted: for a single one faiss takes a way that is slow with few queries.
+    truth = _all_pairs(points, queries[tried], 2, device)[:, 0]
     least = _distances(points, queries[tried], truth)
     least[least > limit[tried]] = np.inf
     stages, recall, settles = _stages(index, points, queries[tried], least, enough[tried])
-    _forget_looks(index)
     found = np.empty((len(queries), count), dtype=np.int64)
-    # On a card the index itself looks at the time.
-    looks = index.nlist + stages[-1] * len(points) // index.nlist
-    together = max(_AT_A_TIME // looks, _FEWEST) if device is None else len(queries)
-    for part in batches(len(queries), together):
-        found[part] = _in_stages(index, queries[part], count, stages, enough[part] if settles else None)
-    looked = _looked(index)
-    sorting = cells * (len(points) + len(stages) * len(queries))
-    return Nearest(found, looked + sorting + training + len(tried) * len(points), recall)
+    still = np.arange(len(queries))
+    for probes in stages:
+        distance, found[still] = _search(index, queries[still], probes, count)
+        if settles:
+            still = still[distance[:, 0] > enough[still]]
+    return Nearest(found, index.looked + len(tried) * len(points), recall)
 
 
-def _index(points: FloatArray, cells: int, rng: np.random.Generator) -> tuple[Any, int]:
-    """Return an index of faiss, and the distances that were looked at to make its cells."""
+def _cells(points: int, queries: int, device: Any) -> int:
+    """Return how many cells are the cheapest: n points and q queries with c cells cost (n + q)·c + q·looking·n/c."""
+    looking = _LOOKING if device is None else _LOOKING_ON_DEVICE
+    return int(np.clip(np.sqrt(looking * points * queries / (points + queries)), 16, points // 64))
+
+
+def _search(index: CellIndex | FaissIndex, queries: FloatArray, probes: int, count: int) -> tuple[FloatArray, IntArray]:
+    """Return what an index finds; by the processor some queries at a time on each core."""
+    if isinstance(index, CellIndex) or not len(queries):
+        return index.search(queries, probes, count)
+    parts = list(batches(len(queries), max(_TOGETHER * index.cells // probes, 1)))
+    found = _on_all_cores(lambda part: index.search(queries[part], probes, count), parts)
+    distances, places = (np.concatenate(each) for each in zip(*found, strict=True))
+    return distances, places
+
+
+def _on_all_cores(search: Callable[[slice], Result], parts: list[slice]) -> list[Result]:
+    """Return what parts of a search by faiss give, one on each core at a time.
+
+    Faiss spreads a call over the cores itself, but then two cores take nearly twice the time of one in all.
+    """
     faiss = _faiss()
-    trained = points[rng.choice(len(points), min(len(points), 40 * cells), replace=False, shuffle=False)]
-    quantizer = faiss.IndexFlatL2(points.shape[1])
-    index = faiss.IndexIVFFlat(quantizer, points.shape[1], cells)
-    index.cp.niter, index.cp.seed = 6, int(rng.integers(2**31))
-    in_time(lambda: index.train(trained))
-    for part in batches(len(points), _AT_A_TIME // cells):
-        index.add(points[part])
-    return index, len(trained) * cells * int(index.cp.niter)
 
+    def alone(part: slice) -> Result:
+        before = faiss.omp_get_max_threads()
+        faiss.omp_set_num_threads(1)  # of calls in this thread
+        try:
+            return search(part)
+        finally:
+            faiss.omp_set_num_threads(before)
 
-def _forget_looks(index: Any) -> None:
-    if isinstance(index, CellIndex):
-        index.looked = 0
-    else:
-        _faiss().cvar.indexIVF_stats.reset()
-
-
-def _looked(index: Any) -> int:
-    """Return how many distances were looked at since they were forgotten."""
-    return index.looked if isinstance(index, CellIndex) else int(_faiss().cvar.indexIVF_stats.ndis)
+    # As many as faiss may use here, asked before its linear algebra is kept to one.
+    threads = faiss.omp_get_max_threads()
+    with one_thread(), _by_products():
+        return list(in_turn(alone, [(part,) for part in parts], n_jobs=threads))
 
 
 def _stages(
@@ -241,13 +308,12 @@ def _stages(
     stages: list[int] = []
     recall, settles = 0.0, True
     # All cells are looked into only where there are no more than that: it would be all pairs of rows.
-    choices = sorted({min(probes, index.nlist) for probes in _PROBES})
+    choices = sorted({min(probes, index.cells) for probes in _PROBES})
     for probes in choices:
         still = np.flatnonzero(found > enough) if settles else np.arange(len(queries))
         if not len(still):
             break
-        index.nprobe = probes
-        found[still] = _distances(points, queries[still], index.search(queries[still], 1)[1][:, 0])
+        found[still] = _distances(points, queries[still], index.search(queries[still], probes, 1)[1][:, 0])
         # By distance, not by name: of points that coincide any will do.
         nearest_found = found <= least * (1 + 1e-5)
         before, recall = recall, float(nearest_found.mean())
@@ -259,13 +325,3 @@ def _stages(
         if settles and np.count_nonzero(settled[still]) >= _WORTH_A_STAGE * len(still):
             stages.append(probes)
     return [*stages, probes], recall, settles
-
-
-def _in_stages(index: Any, queries: FloatArray, count: int, stages: list[int], enough: Any | None) -> IntArray:
-    found = np.empty((len(queries), count), dtype=np.int64)
-    still = np.arange(len(queries))
-    for index.nprobe in stages:
-        distance, found[still] = index.search(queries[still], count)
-        if enough is not None:
-            still = still[distance[:, 0] > enough[still]]
-    return found
