@@ -63,25 +63,24 @@ def digits(rows: int = 600) -> tuple[Any, Any]:
     return data[:, white], data[:, ~white]
 
 
-def squares(stride: int) -> tuple[Any, Any, Any]:
-    """Return 8 × 8 patches of scikit-learn's two photographs, red channel and blue channel, and where each lies."""
-    found: list[list[Any]] = [[], [], []]
+def squares(stride: int) -> tuple[list[Any], Any]:
+    """Return 8 × 8 patches of scikit-learn's two photographs, one table for each colour, and where each patch lies."""
+    found: list[Any] = []
+    places = []
     for number, image in enumerate(datasets.load_sample_images().images):
         height, width = image.shape[:2]
         for top in range(0, height - 7, stride):
             for left in range(0, width - 7, stride):
-                patch = image[top : top + 8, left : left + 8].astype(float)
-                found[0].append(patch[:, :, 0].ravel())
-                found[1].append(patch[:, :, 2].ravel())
-                found[2].append((number, top, left))
-    return np.array(found[0]), np.array(found[1]), np.array(found[2])
+                found.append(image[top : top + 8, left : left + 8].astype(float))
+                places.append((number, top, left))
+    return [np.array(found)[..., colour].reshape(len(found), -1) for colour in range(3)], np.array(places)
 
 
-def patches(stride: int = 16) -> tuple[Any, Any]:
-    """Return those patches of the photographs that are not smooth."""
-    first, second, _ = squares(stride)
-    textured = first.std(axis=1) > np.median(first.std(axis=1))
-    return first[textured], second[textured]
+def patches(stride: int = 16) -> list[Any]:
+    """Return those patches of the photographs that are not smooth, one table for each colour: red, green, blue."""
+    tables = squares(stride)[0]
+    textured = tables[0].std(axis=1) > np.median(tables[0].std(axis=1))
+    return [table[textured] for table in tables]
 
 
 def pairs() -> Iterator[tuple[str, Any, Any]]:
@@ -90,7 +89,7 @@ def pairs() -> Iterator[tuple[str, Any, Any]]:
     yield "breast cancer 20/10", tumours[:, :20], tumours[:, 20:]
     yield "breast cancer mean/worst", tumours[:, :10], tumours[:, 20:]
     yield "digits, chessboard", *digits()
-    yield "photograph patches, red/blue", *patches()
+    yield "photograph patches, red/blue", *patches()[::2]
     for name in REAL_PAIRS:
         found = real_pair(name)
         if found is not None:
@@ -111,26 +110,38 @@ def taken(first: Any, second: Any, gone: tuple[float, float], seed: int) -> tupl
 
 def linked(name: str, first: Any, second: Any, truth: Any, within: str | None = None, **more: Any) -> dict[str, Any]:
     """Link two tables, and return how that went."""
+    return all_linked(name, {"first": first, "second": second}, {"second": truth}, within, **more)[0]
+
+
+def all_linked(
+    name: str, tables: dict[str, Any], truths: dict[str, Any], within: str | None = None, **more: Any
+) -> list[dict[str, Any]]:
+    """Link tables, and return how that went for each but the first; time is that of all together."""
     began = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        links = keyless.link({"first": first, "second": second}, within=within, shared=None, random_state=0)
+        links = keyless.link(tables, within=within, shared=None, random_state=0)
     seconds = time.process_time() - began
-    found, probability = links.permutations["second"], links.found["second"].probability
-    stated, common, right = found >= 0, truth >= 0, found == truth
-    row = {
-        "case": name,
-        **more,
-        "rows": f"{len(first)}, {len(second)}",
-        "verdict": links.evidence.verdict,
-        "recall": float(right[common].mean()) if common.any() else None,
-        "precision": float(right[stated].mean()) if stated.any() else None,
-        "stated": float(probability[stated].mean()) if stated.any() else None,
-        "nats above chance": links.evidence.excess,
-        "seconds": seconds,
-    }
-    print(row, flush=True)
-    return row
+    rows = []
+    for table, truth in truths.items():
+        link = links.found[table]
+        stated, common, right = link.permutation >= 0, truth >= 0, link.permutation == truth
+        rows.append(
+            {
+                "case": name,
+                **more,
+                **({"table": table} if len(truths) > 1 else {}),
+                "rows": f"{len(truth)}, {len(tables[table])}",
+                "verdict": link.evidence.verdict,
+                "recall": float(right[common].mean()) if common.any() else None,
+                "precision": float(right[stated].mean()) if stated.any() else None,
+                "stated": float(link.probability[stated].mean()) if stated.any() else None,
+                "nats above chance": link.evidence.excess,
+                "seconds": seconds,
+            }
+        )
+        print(rows[-1], flush=True)
+    return rows
 
 
 def rows_gone() -> list[dict[str, Any]]:
@@ -155,7 +166,7 @@ def gaps() -> list[dict[str, Any]]:
 
 def tiles(stride: int = 6, size: int = 24) -> tuple[Any, Any, Any]:
     """Return patches of the photographs, and the number of the tile that each lies in."""
-    first, second, places = squares(stride)
+    (first, _, second), places = squares(stride)
     return first, second, np.unique(places // (1, size, size), axis=0, return_inverse=True)[1].ravel()
 
 
@@ -214,6 +225,18 @@ def in_groups() -> list[dict[str, Any]]:
     return rows
 
 
+def photographs() -> list[dict[str, Any]]:
+    """Return how patches of photographs, many and much alike, are linked by two colours and by three."""
+    colours = patches(stride=6)
+    rng = np.random.default_rng(SEED)
+    orders = [rng.permutation(len(colours[0])) for _ in colours]
+    tables = {name: table[order] for name, table, order in zip(("red", "green", "blue"), colours, orders, strict=True)}
+    truths = {name: np.argsort(order)[orders[0]] for name, order in zip(tables, orders, strict=True)}
+    two = linked("red and blue", tables["red"], tables["blue"], truths["blue"])
+    del truths["red"]
+    return [two, *all_linked("red, green and blue", tables, truths)]
+
+
 def other_entities() -> list[dict[str, Any]]:
     rows = []
     for name, first, second in pairs():
@@ -234,9 +257,10 @@ def main() -> None:
         "Rows gone from one table, and from both": rows_gone,
         "Entries missing": gaps,
         "Rows that match inside groups": in_groups,
+        "Patches of photographs": photographs,
         "Tables that cannot be linked": other_entities,
     }
-    names = dict(zip(("rows", "gaps", "groups", "others"), cases, strict=True))
+    names = dict(zip(("rows", "gaps", "groups", "photographs", "others"), cases, strict=True))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="+", choices=list(names), default=list(names))
     parser.add_argument("--out", type=Path)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from scipy.spatial.distance import cdist
+from sklearn.datasets import load_sample_images
 
 import keyless
 from keyless.engine import matches
@@ -630,6 +631,31 @@ def test_awkward_columns(easy):
     left[rng.choice(5_200, 60, replace=False), 2] *= 100
     right = np.column_stack([tables["t1"], np.full(5_200, np.nan)])
     assert min(scores(linked({"t0": left, "t1": right}), truth)) > 0.98
+
+
+@pytest.mark.soak
+def test_three_tables_of_many_real_rows_are_linked_as_two_are():
+    """Patches of photographs, one table for each colour: many are alike, and a model of all columns mixes them up."""
+    pytest.importorskip("PIL")
+    patches = np.array(
+        [
+            image[top : top + 8, left : left + 8].reshape(64, 3)
+            for image in load_sample_images().images
+            for top in range(0, image.shape[0] - 7, 7)
+            for left in range(0, image.shape[1] - 7, 7)
+        ],
+        dtype=float,
+    )
+    deviation = patches[..., 0].std(axis=1)
+    patches = patches[deviation > np.median(deviation)]
+    rng = np.random.default_rng(3)
+    orders = [rng.permutation(len(patches)) for _ in range(3)]
+    links = keyless.link({f"t{k}": patches[order, :, k] for k, order in enumerate(orders)}, random_state=0)
+    for k in (1, 2):
+        found, truth = links.permutations[f"t{k}"], np.argsort(orders[k])[orders[0]]
+        assert links.found[f"t{k}"].evidence.verdict == "linked"
+        assert np.mean(found == truth) > 0.55
+        assert np.mean((found == truth)[found >= 0]) > 0.9
 
 
 # --- WORK GUARD: fails when anything grows with the square of the rows ---------------------------------------------

@@ -151,22 +151,26 @@ class Linking(Searches):
     def large_route(self) -> Route:
         """Link tables of many rows by one model of all columns, and by canonical pairs where that is not sharp.
 
-        The search for canonical pairs begins with the matches of the model of all columns. Tables without a map that is
-        believed are not searched: canonical growth on the rows farthest out has already been tried.
+        The search for canonical pairs begins with the matches of the model of all columns, where its map is believed.
+        Where no map is, nothing more is searched: canonical growth on the rows farthest out has already been tried. Of
+        several tables each but the first was sought among rows that had been joined before, wrongly in part; so where
+        some maps are believed, the others are sought again, between the table and the reference alone.
         """
         self.so_far = columns = self.from_columns()
-        if not columns.believed or _is_sharp(columns) or not self.suits_canonical_pairs or self.deadline.passed:
+        believed = [found.evidence.believed for found in columns.found]
+        if not any(believed) or _is_sharp(columns) or not self.suits_canonical_pairs or self.deadline.passed:
             return columns
-        pairs = self.from_pairs(lambda number: self.many_rows(number, columns.found[number - 1].coupling))
+        begun = [found.coupling if clear else None for found, clear in zip(columns.found, believed, strict=True)]
+        pairs = self.from_pairs(lambda number: self.many_rows(number, begun[number - 1]))
         return pairs if _expected_right(pairs) > _expected_right(columns) else columns
 
     @property
     def suits_canonical_pairs(self) -> bool:
-        """Whether tables of many rows may be searched for canonical pairs: two tables whose factors fit in memory.
+        """Whether tables of many rows may be searched for canonical pairs: those whose factors fit in memory.
 
         Where every row has a partner, none is left over that another search could tell to be alone.
         """
-        few = max(rows_of(self.tables)) <= MOST_SEARCHED_ROWS and len(self.tables) == 2
+        few = max(rows_of(self.tables)) <= MOST_SEARCHED_ROWS
         return self.way == "auto" and few and self.options.every_row is not True
 
     @property
