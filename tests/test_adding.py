@@ -113,6 +113,7 @@ def test_every_kind_of_table_grows(data, kind):
         np.testing.assert_array_equal(completed, make(table)[more.permutations["table1"]])
 
 
+@pytest.mark.slow
 def test_groups_hold_for_added_rows(framed):
     reference, table = framed
     rng = np.random.default_rng(0)

@@ -44,6 +44,7 @@ def test_rows_are_found_from_nothing(model):
     assert tried[-1][1] == found.identification
 
 
+@pytest.mark.slow
 def test_strangers_do_not_stand_out(made):
     other = make_shuffled_tables(80, (30, 24), rank=10, noise=0.2, observed=0.8, random_state=4)
     left, right = sides(made)[0], sides(other)[1]

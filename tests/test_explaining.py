@@ -216,6 +216,7 @@ def test_columns_that_tell_nothing_of_the_other_table_carry_nothing():
     assert "Carried by" in repr(found)
 
 
+@pytest.mark.slow
 def test_two_columns_that_say_the_same_share_it_and_either_can_go():
     data = make_shuffled_tables(100, (6, 6), rank=3, noise=0.3, random_state=3)
     rng = np.random.default_rng(0)

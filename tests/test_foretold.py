@@ -28,6 +28,7 @@ def some(truth, seed):
     return [(int(row), int(truth[row])) for row in rows]
 
 
+@pytest.mark.slow
 def test_a_map_that_foretells_known_pairs_is_believed():
     given, truth = tables(3)
     links = keyless.link(given, known_pairs=some(truth, 0), random_state=0)

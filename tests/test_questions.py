@@ -267,6 +267,7 @@ def test_what_was_known_and_set_is_kept(strangers, tmp_path):
         assert {*after.choices["scales"]["lab"].values()} == {"identity"}
 
 
+@pytest.mark.slow
 def test_an_answer_is_the_same_as_linking_with_all_pairs(symmetric):
     links, truth = symmetric
     pairs = [(row, int(truth[row])) for row in (1, 2, 6)]

@@ -147,7 +147,7 @@ def test_some_rows_among_some_rows(rng):
 
 @pytest.mark.parametrize("further", [False, True])
 @pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize("noise", [0.1, 0.5])
+@pytest.mark.parametrize("noise", [0.1, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_many_cells_give_the_pairs_that_one_gives(rng, monkeypatch, exact, further, noise):
     """Rows that are sure look into one cell only; all others have the same candidates, and not more of them."""
     pair = placed(rng, noise=noise)
@@ -175,6 +175,7 @@ def test_whoever_has_a_likely_partner_finds_it_where_hopeless_pairs_are_not_want
     assert (found.values > 0).all()
 
 
+@pytest.mark.slow
 def test_no_row_looks_into_more_cells_than_it_may(rng, monkeypatch):
     """Rows without partner never find one; so they would go on from cell to cell while they are many."""
     pair = placed(rng, noise=0.5)
