@@ -1,9 +1,9 @@
 """Nearest rows in the space in which distance is likelihood.
 
-Few pairs, or no faiss: every distance is looked at, shard by shard, and the best of the shards merged. Many: faiss
-sorts the points into cells and looks into the nearest ones, into more of them for queries that have not found what is
-near enough; how many it takes is measured on a sample of queries whose true neighbours are known. On a graphics card
-`cell_index` does what faiss does.
+Few pairs, or no faiss: every distance is looked at, shard by shard, and the best of the shards merged. Many: points are
+sorted into cells, by `faiss_index` on the processor and by `cell_index` on a graphics card. Queries look into the
+nearest cells, into more of them where they have not found what is near enough. How many cells that takes is measured on
+a sample of queries whose true neighbours are known.
 """
 
 from __future__ import annotations
