@@ -692,7 +692,7 @@ Watch.__call__ = stopped
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_stopped_run_that_was_reviewed_goes_on_and_keeps_the_answers(folder, capsys):
     arguments = ["link", "clinic.csv", "lab.csv", "--id", "patient_id", "--out", "new"]
     stopped = child(folder, *arguments, before=STOPPED)
@@ -748,7 +748,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(capsys):
     assert all(line.startswith("keyless: ") and "\x1b" not in line for line in lines)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.usefixtures("folder")
 def test_each_table_may_have_an_id_of_its_own(capsys):
     for name, letter in zip(NAMES, "cl", strict=True):

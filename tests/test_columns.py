@@ -150,7 +150,7 @@ def test_tables_that_say_too_little_alone_are_linked_together():
         assert links.evidence_for(name).verdict == "linked"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_reference_that_fits_in_mirror_images_is_not_linked_to_tables_that_fit_each_other(rng):
     """Two tables have four more factors in common, and so prove each other; the reference they do not prove."""
     signs = np.array(list(product((-1.0, 1.0), repeat=3)))
@@ -164,7 +164,7 @@ def test_a_reference_that_fits_in_mirror_images_is_not_linked_to_tables_that_fit
     assert {links.evidence_for(name).verdict for name in ("one", "two")} == {"uncertain"}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_of_joined_tables_every_row_has_one_partner_at_the_most():
     made = make_shuffled_tables((90, 90, 90), (10, 20, 20), rank=5, noise=0.4, overlap=0.8, random_state=2)
     forbidden = [(row, int(truth)) for row, truth in enumerate(made.truth["table1"]) if truth >= 0][:5]

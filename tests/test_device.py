@@ -242,7 +242,7 @@ def test_a_device_gives_the_answer_of_the_processor(rng, monkeypatch, case, tole
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_small_tables_with_gaps_use_the_device(monkeypatch):
     tables, truth = make_shuffled_tables(120, (10, 9), rank=3, noise=0.05, observed=0.95, random_state=2)
     plain = keyless.link(tables, random_state=0, effort="quick")

@@ -190,7 +190,7 @@ def noisy_tables(rng, *, rows=180, gone=36, factors=9, own=2):
     return [Side(table).factors() for table in tables]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_breeding_gives_what_is_better_and_the_same_with_any_number_of_workers(monkeypatch):
     # Of four draws of these tables, this is the one in which no single candidate finds the map.
     sides = noisy_tables(np.random.default_rng(1))

@@ -61,23 +61,30 @@ def test_a_link_is_called_one(fixture, request):
 
 
 @pytest.mark.parametrize("n_rows", [80, pytest.param(160, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_unrelated_tables_are_not_called_linked(seed, n_rows):
     one, _, _ = tables(n_rows, seed=seed)
     _, two, _ = tables(n_rows, seed=seed + 50)
     assert judged(found(one, two, spaces=4)).verdict == "unlinkable"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n_rows", [80, 160])
+@pytest.mark.parametrize(
+    "n_rows", [pytest.param(80, marks=pytest.mark.slow), pytest.param(160, marks=pytest.mark.soak)]
+)
 def test_different_people_with_the_same_columns_are_not_called_linked(rng, n_rows):
     latent, loadings = rng.exponential(size=(2 * n_rows, 4)), rng.normal(size=(4, 30))
     values = latent @ loadings + 0.3 * rng.normal(size=(2 * n_rows, 30))
     assert judged(found(values[:n_rows, :15], values[n_rows:, 15:], spaces=4)).verdict != "linked"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n_rows", [48, 90, 150])
+@pytest.mark.parametrize(
+    "n_rows",
+    [
+        pytest.param(48, marks=pytest.mark.slow),
+        pytest.param(90, marks=pytest.mark.slow),
+        pytest.param(150, marks=pytest.mark.soak),
+    ],
+)
 def test_rows_that_are_numbered_in_both_tables_are_not_called_linked(rng, n_rows):
     """The numbers agree row by row, and nothing else does."""
     sides = [rng.normal(size=(n_rows, 6)) @ rng.normal(size=(6, columns)) for columns in (18, 14)]

@@ -96,7 +96,7 @@ class TestSteps:
     @pytest.mark.parametrize(
         ("name", "end"),
         [
-            pytest.param("released", "patience", marks=pytest.mark.slow),
+            pytest.param("released", "patience", marks=pytest.mark.soak),
             ("released", "give_up"),
             ("printed", "max_iter"),
         ],

@@ -102,7 +102,7 @@ def test_the_scripts_seed_gives_the_first_row_alone():
         assert all(row[key] == run[key] for key in ("start", "wrong", "steps"))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_second_start_of_the_released_script_finds_every_row():
     made = script_tables((40, 30, 30), 0.4)
     found = M3O.released().solve(to_problem(made.tables), start=script_starts(made, count=2)[1])

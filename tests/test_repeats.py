@@ -30,8 +30,13 @@ def test_without_being_told_such_tables_are_not_linked_in_silence(reference):
     assert "seems to hold several rows of one entity" in links._repr_html_()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{"repeats": "visits"}, {"repeats": "auto", "reference": "people"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"repeats": "visits"}, marks=pytest.mark.slow),
+        pytest.param({"repeats": "auto", "reference": "people"}, marks=pytest.mark.soak),
+    ],
+)
 def test_every_row_gets_its_own_partner(options, tmp_path):
     tables, truth = repeated(3)
     links = keyless.link(tables, random_state=0, **options)

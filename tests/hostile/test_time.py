@@ -100,7 +100,7 @@ def test_known_pairs_are_kept_where_nothing_else_is_found(small, monkeypatch):
     assert links.permutations["table1"][3] == 5
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_what_was_found_before_is_returned(monkeypatch):
     made = make_shuffled_tables(230, (12, 10), rank=3, random_state=0)
     monkeypatch.setattr(searches, "find_pair", endless)
