@@ -150,7 +150,7 @@ def test_tables_that_say_too_little_alone_are_linked_together():
         assert links.evidence_for(name).verdict == "linked"
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 def test_a_reference_that_fits_in_mirror_images_is_not_linked_to_tables_that_fit_each_other(rng):
     """Two tables have four more factors in common, and so prove each other; the reference they do not prove."""
     signs = np.array(list(product((-1.0, 1.0), repeat=3)))

@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
 
 import keyless
 from keyless import searches
@@ -27,7 +26,7 @@ from keyless.pairs.cell_index import CellIndex, nearest_of_all
 from keyless.pairs.likelihood import couple, exact_log_ratio
 from keyless.pairs.neighbours import nearest
 from keyless.parallel import in_turn
-from many_rows import shuffled
+from many_rows import check_all_cells, check_one_cell, shuffled
 
 torch = pytest.importorskip("torch")
 
@@ -62,26 +61,14 @@ def test_who_looks_into_all_cells_finds_the_nearest(rng, monkeypatch, held, cent
     points = (centre + rng.normal(size=(1_000, 5))).astype(np.float32)
     queries = (centre + rng.normal(size=(300, 5))).astype(np.float32)
     index = CellIndex(points, 30, np.random.default_rng(0), CPU)
-    before = index.looked
-    distance, found = index.search(queries, 30, 4)
-    all_distances = cdist(queries.astype(float), points.astype(float), "sqeuclidean")
-    expected = np.sort(all_distances, axis=1)[:, :4]
-    np.testing.assert_allclose(np.take_along_axis(all_distances, found, axis=1), expected, atol=1e-3)
-    np.testing.assert_allclose(distance, expected, atol=1e-3)
-    assert index.looked - before == 300 * (30 + 1_000)
+    check_all_cells(index, points, queries, 30)
 
 
 def test_who_looks_into_one_cell_finds_the_nearest_of_that_cell(rng):
     points, queries = rng.normal(size=(400, 3)).astype(np.float32), rng.normal(size=(90, 3)).astype(np.float32)
     index = CellIndex(points, 20, np.random.default_rng(5), CPU)
     centres = points[np.sort(np.random.default_rng(5).choice(400, 20, replace=False, shuffle=False))]
-    home, asked = cKDTree(centres).query(points)[1], cKDTree(centres).query(queries)[1]
-    _, found = index.search(queries, 1, 30)
-    for query, cell, own in zip(queries, asked, found, strict=True):
-        members = np.flatnonzero(home == cell)
-        order = members[np.argsort(((points[members] - query) ** 2).sum(axis=1))][:30]
-        np.testing.assert_array_equal(own[: len(order)], order)
-        assert (own[len(order) :] == -1).all()
+    check_one_cell(index, centres, points, queries, 30)
 
 
 def test_points_that_coincide_leave_cells_empty(rng):

@@ -42,7 +42,7 @@ def test_a_map_that_foretells_known_pairs_is_believed():
     assert stated.mean() < right.mean() + 3 * np.sqrt(0.25 / KNOWN)
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 def test_pairs_told_of_other_entities_prove_nothing():
     given, truth = tables(4, related=False)
     links = keyless.link(given, known_pairs=some(truth, 0), random_state=0)

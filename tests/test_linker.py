@@ -447,7 +447,7 @@ def test_unrelated_noise_is_not_linked():
     assert not links.model.shared or links.evidence.verdict == "uncertain"
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 def test_unrelated_structure_is_not_linked():
     """Both of rank 3, but of different people."""
     one, two = (make_shuffled_tables(40, (12, 10), rank=3, random_state=seed).tables for seed in (1, 2))

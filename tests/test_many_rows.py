@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from scipy.spatial.distance import cdist
 from sklearn.datasets import load_sample_images
 
 import keyless
@@ -29,6 +28,7 @@ from keyless.pairs.matching import match_listed
 from keyless.pairs.metric import Metric
 from keyless.pairs.neighbours import lay_out, nearest
 from keyless.pairs.posterior import marginals
+from many_rows import check_all_cells, check_one_cell
 from ways import link_by
 
 DRAWS = {
@@ -159,26 +159,15 @@ def index_of(points, cells, seed=0):
 def test_who_looks_into_all_cells_finds_the_nearest(rng, monkeypatch, queries, centre):
     """Far from 0 distances are as exact as near it: single precision alone would be wrong by 0.1."""
     monkeypatch.setattr(faiss_index, "_SORTED", 130)
+    monkeypatch.setattr(faiss_index, "_FOUND", 130 * 30 * 4)
     points, asking = (centre + rng.normal(size=(size, 5)).astype(np.float32) for size in (1_000, queries))
-    index = index_of(points, 30)
-    distance, found = index.search(asking, 30, 4)
-    all_distances = cdist(asking.astype(float), points.astype(float), "sqeuclidean")
-    expected = np.sort(all_distances, axis=1)[:, :4]
-    np.testing.assert_allclose(np.take_along_axis(all_distances, found, axis=1), expected, atol=1e-3)
-    np.testing.assert_allclose(distance, expected, atol=1e-3)
-    assert index.looked == queries * (30 + 1_000)
+    check_all_cells(index_of(points, 30), points, asking, 30)
 
 
 def test_who_looks_into_one_cell_finds_the_nearest_of_that_cell(rng):
     points, queries = (rng.normal(size=(size, 3)).astype(np.float32) for size in (400, 90))
     index = index_of(points, 20)
-    home, asked = (cdist(side, index.layout.centres).argmin(axis=1) for side in (points, queries))
-    _, found = index.search(queries, 1, 60)
-    for query, cell, own in zip(queries, asked, found, strict=True):
-        members = np.flatnonzero(home == cell)
-        order = members[np.argsort(((points[members] - query) ** 2).sum(axis=1))][:60]
-        np.testing.assert_array_equal(own[: len(order)], order)
-        assert (own[len(order) :] == -1).all()
+    check_one_cell(index, index.layout.centres, points, queries, 60)
 
 
 def test_a_layout_serves_several_searches(rng, monkeypatch):

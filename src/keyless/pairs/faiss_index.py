@@ -25,7 +25,7 @@ _ROUNDS, _POINTS_OF_A_CENTRE = 6, 40
 """Rounds in which centres of cells are sought, and points that are drawn for each of them."""
 
 _SORTED = 2**17
-"""Points that are sorted into cells at a time, and queries that are looked after at a time at the most."""
+"""Points that are sorted into cells at a time."""
 
 _FOUND = 2**23
 """Points that all cells may give to the queries that are looked after at a time: 100 megabytes."""
@@ -107,7 +107,7 @@ class FaissIndex:
             count: how many points.
         """
         distance, found = np.empty((len(queries), count), dtype=np.float32), np.empty((len(queries), count), np.int64)
-        for part in batches(len(queries), min(_SORTED, max(_FOUND // (probes * count), 1))):
+        for part in batches(len(queries), max(_FOUND // (probes * count), 1)):
             distance[part], found[part] = self._nearest(queries[part], probes, count)
         return distance, found
 
