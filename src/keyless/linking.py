@@ -192,6 +192,11 @@ class Linking(Searches):
                 name: dict(zip(table.columns, (scale.kind for scale in scales), strict=True))
                 for name, table, scales in zip(names, self.tables, route.scales, strict=True)
             },
+            "detection_limits": {
+                name: {table.columns[k]: list(own.ends) for k, own in limits.items()}
+                for name, table, limits in zip(names, self.tables, self.detection_limits, strict=True)
+                if limits
+            },
             "left_out": {table.name: list(table.left_out) for table in self.given},
             "known_pairs": sum(len(rows) for rows in self.constraints.known.values()),
             "forbidden_pairs": sum(len(rows) for rows in self.constraints.forbidden.values()),

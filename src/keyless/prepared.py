@@ -10,17 +10,20 @@ from typing import Any
 import numpy as np
 
 from keyless.arrays import BoolArray, FloatArray
+from keyless.block import Block
 from keyless.engine import Side
 from keyless.engine.joined import Joined, side_by_side
 from keyless.engine.side import MAX_RANK
 from keyless.errors import InputError
 from keyless.knowledge import read_constraints, shared_pairs, start_couplings
+from keyless.model.detection_limits import DetectionLimits, limits_of_columns, within_limits
 from keyless.model.scales import Scale, scale_table
 from keyless.model.scored_tables import ScoredTable
 from keyless.options import Options
 from keyless.pairs.limits import Limits
 from keyless.search_options import ScaleName
 from keyless.tables import Table, with_missingness
+from keyless.tables.on_disk import NumbersOnDisk
 
 __all__ = ["Prepared", "rows_of"]
 
@@ -45,11 +48,29 @@ class Prepared:
         self.random_state = None if given is None else _whole(given)
         self.seed = 0 if given is None else int(np.random.default_rng(self.random_state).integers(2**31))
         self.tables = [with_missingness(table) for table in tables] if options.missingness else list(tables)
+        self.detection_limits = [self._limits_of_columns(table) for table in self.tables]
+        self.tables = [
+            _without_limits(table, limits) for table, limits in zip(self.tables, self.detection_limits, strict=True)
+        ]
         self.constraints = read_constraints(
             tables, known_pairs=options.known_pairs, forbid=options.forbid, within=options.within, shares=self.shares
         )
         self.limits = None if self.constraints.trivial else self.constraints
-        self.kinds = _kinds_of_scales(options.scales, self.tables)
+        self.kinds = [
+            _on_scales_of_limits(kinds, table, limits)
+            for kinds, table, limits in zip(
+                _kinds_of_scales(options.scales, self.tables), self.tables, self.detection_limits, strict=True
+            )
+        ]
+
+    def _limits_of_columns(self, table: Table) -> dict[int, DetectionLimits]:
+        """Return where values of columns are cut off; nowhere if numbers are on disk.
+
+        There every entry that is missing would have to be marked, in memory.
+        """
+        if isinstance(table.keeps, NumbersOnDisk):
+            return {}
+        return limits_of_columns(table.block.values, table.block.mask, np.random.default_rng([self.seed, 5]))
 
     @cached_property
     def couplings(self) -> dict[tuple[int, int], list[tuple[str, FloatArray]]]:
@@ -132,7 +153,12 @@ class Prepared:
         values, mask = tables[0] if len(tables) == 1 else side_by_side(tables, group.rows)
         rank = MAX_RANK if self.options.rank is None else self.options.rank
         name = " and ".join(self.tables[number].name for number in group.numbers)
-        return Side(values, mask, scales=kind, max_rank=rank, leading=leading, name=name)
+        chosen = {
+            start + k: limits.scale
+            for number, start in zip(group.numbers, self.edges(group), strict=True)
+            for k, limits in self.detection_limits[number].items()
+        }
+        return Side(values, mask, scales=kind, max_rank=rank, leading=leading, chosen=chosen, name=name)
 
     def limits_with(self, left: Joined, right: Joined) -> Limits:
         """Return which entities of tables may be matched.
@@ -142,6 +168,25 @@ class Prepared:
         """
         limits = Limits.between(self.limits, (left.numbers, left.rows), (right.numbers, right.rows))
         return replace(limits, shares=True, known=limits.known[:0]) if self.shares else limits
+
+
+def _on_scales_of_limits(
+    kinds: ScaleName | Sequence[ScaleName], table: Table, limits: Mapping[int, DetectionLimits]
+) -> ScaleName | Sequence[ScaleName]:
+    """Return the scales of a table's columns, those that are cut off on the scales they would have if they were not."""
+    if not limits:
+        return kinds
+    each = [kinds] * table.block.shape[1] if isinstance(kinds, str) else kinds
+    return [limits[k].scale if kind == "auto" and k in limits else kind for k, kind in enumerate(each)]
+
+
+def _without_limits(table: Table, limits: Mapping[int, DetectionLimits]) -> Table:
+    """Return the table with values at a limit of detection missing."""
+    if not limits:
+        return table
+    block = table.block
+    inside = within_limits(block.values, block.mask, limits)
+    return replace(table, block=Block(block.values, inside, block.name, block.columns, block.row_ids))
 
 
 def rows_of(tables: Sequence[Table]) -> list[int]:

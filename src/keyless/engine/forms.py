@@ -17,7 +17,6 @@ from keyless.maps.alternation import Alternation
 from keyless.model.factors import Factors
 from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
-from keyless.pairs.posterior import less_crowding
 from keyless.progress import Deadline, cut_short, is_late
 
 __all__ = ["ROWS_PER_FACTOR", "Form", "best_form"]
@@ -67,12 +66,9 @@ class Form:
     bred: bool = False
 
     @property
-    def ratios(self) -> Any:
-        """Log-likelihood ratios by which rows are given partners or left alone.
-
-        A model of all columns is used for few rows, whose crowds chance makes.
-        """
-        return self.matching.ratios if self.by_columns else less_crowding(self.matching.ratios)
+    def crowded(self) -> bool:
+        """Whether rows may come in crowds. A model of all columns is used for few rows, whose crowds chance makes."""
+        return not self.by_columns
 
 
 def best_form(left: Side, right: Side, found: Form, *, limits: Limits, deadline: Deadline | None = None) -> Form:

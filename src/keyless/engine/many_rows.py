@@ -30,6 +30,7 @@ from keyless.maps.canonical import CrossFit
 from keyless.model.factors import Factors
 from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
+from keyless.pairs.look_alikes import less_chance_fit
 from keyless.pairs.matching import best_of_listed
 from keyless.pairs.posterior import (
     GAMMA_IN_GROUPS,
@@ -126,7 +127,7 @@ def link_many_rows(left: Side, right: Side, task: Task, *, begun: Any = None, al
         if dense:
             form = _weighed(left, right, form, own, deadline)
             ratios = form.matching.ratios
-            permutation, chances, everybody = matched(form.ratios, every_row)
+            permutation, chances, everybody = matched(ratios, every_row, crowded=form.crowded)
         else:
             permutation, chances = _matched(ratios, common, by_groups=by_groups, deadline=deadline)
         if not by_groups and not hopeless:
@@ -197,7 +198,7 @@ def _from_outermost(left: Side, right: Side, limits: Limits, task: Task) -> _Pro
     if not search.convincing:
         # There may be nothing to find: then all rows are not worth their time.
         sample = Form(left.scales, some[0], some[1], found)
-        matches = matched(sample.ratios, None)[0]
+        matches = matched(found.ratios, None, crowded=True)[0]
         early = crossings(sample, matches, replace(task, limits=None, starts=begun, comparisons=1, callback=None))
     hopeless = bool(early) and early[0].hopeless
     return _Proposal(found.fit, tuple(search.tried), search.agreement, tuple(early) if hopeless else ())
@@ -208,7 +209,9 @@ def _matched(
 ) -> tuple[IntArray, Posterior]:
     """Return the match of each row, and the probabilities of listed pairs."""
     everybody = common is not None and common >= min(ratios.shape)
-    ratios = ratios if everybody else less_crowding(ratios)
+    plain = ratios
+    if not everybody:
+        ratios = less_crowding(plain)
     # Rows that may be alone seldom exchange their partners.
     rest = {"gamma": GAMMA_IN_GROUPS} if by_groups and everybody else {}
     chances = posterior(ratios, every_row=everybody, common=common, **rest)
@@ -216,6 +219,10 @@ def _matched(
     permutation = best_of_listed(ratios, chances.odds, every_row=everybody, remaining=remaining).permutation
     if everybody or (common is None and holds_the_same_rows(chances)):
         return permutation, chances
+    if not by_groups:
+        ratios = less_chance_fit(ratios, plain, permutation)
+        chances = posterior(ratios, common=common)
+        permutation = best_of_listed(ratios, chances.odds, every_row=False, remaining=remaining).permutation
     return likely_matches(permutation, chances), chances
 
 

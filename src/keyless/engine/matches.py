@@ -13,7 +13,17 @@ import numpy as np
 from scipy import sparse
 
 from keyless.assignment import assign, best_matching
-from keyless.pairs.posterior import LEAST_STATED, Posterior, marginals, posterior, prior_log_odds, with_data
+from keyless.pairs.look_alikes import less_chance_fit
+from keyless.pairs.posterior import (
+    LEAST_STATED,
+    Posterior,
+    less_crowding,
+    marginals,
+    posterior,
+    prior_log_odds,
+    with_data,
+)
+from keyless.sizes import TELLING_ROWS
 
 __all__ = ["fitted_power", "holds_the_same_rows", "likely_matches", "matched", "sharpness"]
 
@@ -62,8 +72,17 @@ _SEARCHES, _LONGEST_STEP, _NEAR_ENOUGH = 15, 3.0, 5e-3
 the smaller table's rows by which the number of pairs may be off."""
 
 
-def matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Posterior, bool]:
-    """Return the match of each row, the probabilities of all pairs, and whether every row was given a partner."""
+def matched(ratios: FloatArray, every_row: bool | None, *, crowded: bool = False) -> tuple[IntArray, Posterior, bool]:
+    """Return the match of each row, the probabilities of all pairs, and whether every row was given a partner.
+
+    Args:
+        ratios: left × right rows, log-likelihood ratios; −∞ where a pair must not be.
+        every_row: whether every row of the smaller table has a partner; None: decided from the data.
+        crowded: whether rows may come in crowds, and without a partner find a look-alike, more than the ratios know.
+    """
+    plain = ratios
+    if crowded:
+        ratios = less_crowding(plain)
     whole = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
     rows = np.flatnonzero(whole >= 0)
     columns = whole[rows]
@@ -83,6 +102,11 @@ def matched(ratios: FloatArray, every_row: bool | None) -> tuple[IntArray, Poste
         else:
             # Rows without partner would take those of others if every row had to have one.
             likely = _best_matches(listed, found)
+            if crowded and min(ratios.shape) >= TELLING_ROWS:
+                ratios = less_chance_fit(ratios, plain, likely)
+                listed = _possible(ratios)
+                found = posterior(listed)
+                likely = _best_matches(listed, found)
             rows = np.flatnonzero(likely >= 0)
             columns = likely[rows]
     power = fitted_power(ratios, rows, columns)

@@ -164,7 +164,7 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
             if form is None or by_map.matching.strength > CLEARLY_MORE * form.matching.strength:
                 form = by_map
             if not search.convincing and len(own.known) < FEWEST_KNOWN and not is_late(deadline):
-                permutation = matched(form.ratios, task.every_row)[0]
+                permutation = matched(form.matching.ratios, task.every_row, crowded=form.crowded)[0]
                 early = crossings(form, permutation, replace(task, comparisons=1), sides=(left, right))
             if columns is not None and few and columns.seen < _LITTLE_SEEN and not stands_out(form.matching):
                 # Only a long look at rotations may find them.
@@ -178,7 +178,7 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
         if form.by_columns and columns is not None:
             with cut_short(deadline, grace=True):
                 form = columns.in_factors(form)
-        permutation, chances, everybody = matched(form.ratios, task.every_row)
+        permutation, chances, everybody = matched(form.matching.ratios, task.every_row, crowded=form.crowded)
         ratios = form.matching.ratios
     back = [np.argsort(side.order) for side in (left, right)]
     return PairLink(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy import sparse
 
 from keyless.arrays import as_matrix, to_numpy
 from keyless.errors import InputError
+from keyless.model.detection_limits import expected_scores
 from keyless.model.factor_model import fit_table, information, posterior
 from keyless.model.factors import Factors, principal_factors
 from keyless.model.scales import ScaleName, scale_table
@@ -36,6 +38,7 @@ class Side:
         max_rank: the most factors while a map is sought.
         leading: columns that are factors of their own, however little of the table they are: those that the other
             table measures too.
+        chosen: scales of some columns, which they have where others have the one on which they look most normal.
         name: of the table, for messages.
     """
 
@@ -47,6 +50,7 @@ class Side:
         scales: ScaleName = "auto",
         max_rank: int = MAX_RANK,
         leading: Sequence[int] = (),
+        chosen: Mapping[int, ScaleName] = MappingProxyType({}),
         name: str = "table",
     ) -> None:
         partly = mask is not None
@@ -59,6 +63,7 @@ class Side:
         self.mask: BoolArray = observed
         self.values = np.asarray(as_matrix(np.where(observed, table, 0.0), name=name), dtype=np.float64)
         self.scales, self.max_rank, self.leading = scales, max_rank, tuple(leading)
+        self.chosen = dict(chosen)
         self._filled: dict[str, FloatArray] = {}
         self._factors: dict[tuple[str, int], Factors] = {}
         self.order: IntArray = self.factors().row_order
@@ -73,7 +78,12 @@ class Side:
     def some(self, rows: IntArray) -> tuple[Side, IntArray]:
         """Return some rows as a table of their own, and which of them stands at each place of its order."""
         side = Side(
-            self.values[rows], self.mask[rows], scales=self.scales, max_rank=self.max_rank, leading=self.leading
+            self.values[rows],
+            self.mask[rows],
+            scales=self.scales,
+            max_rank=self.max_rank,
+            leading=self.leading,
+            chosen=self.chosen,
         )
         return side, rows[side.order]
 
@@ -87,7 +97,11 @@ class Side:
 
     def scores(self) -> tuple[FloatArray, BoolArray]:
         """Return the columns on their scales, 0 where missing, and which entries are observed."""
-        return scale_table(self.values, self.mask, kind=self.scales)[0], self.mask
+        return self._scaled(self.scales), self.mask
+
+    def _scaled(self, kind: ScaleName) -> FloatArray:
+        kinds = [self.chosen.get(k, kind) if kind == "auto" else kind for k in range(self.values.shape[1])]
+        return scale_table(self.values, self.mask, kind=kinds)[0]
 
     def factors(
         self, scales: ScaleName | None = None, max_rank: int | None = None, *, groups: IntArray | None = None
@@ -102,7 +116,7 @@ class Side:
         kind, rank = self.scales if scales is None else scales, self.max_rank if max_rank is None else max_rank
         if (kind, rank) not in self._factors or groups is not None:
             if kind not in self._filled:
-                self._filled[kind] = _filled(scale_table(self.values, self.mask, kind=kind)[0], self.mask)
+                self._filled[kind] = _filled(self._scaled(kind), self.mask)
             if groups is not None:
                 within = _without_means(self._filled[kind], groups)
                 return principal_factors(within, max_rank=rank, leading=self.leading)
@@ -124,10 +138,6 @@ def sums_of_groups(scores: FloatArray, place: IntArray, count: int) -> FloatArra
 
 def _filled(scores: FloatArray, mask: BoolArray) -> FloatArray:
     """Return standard scores with missing entries replaced by what a factor model of the table expects there."""
-    seen = mask.any(axis=0)
-    if mask.all() or not mask.any() or not scores[:, seen].any():
+    if mask.all() or not mask.any() or not scores[mask].any():
         return scores
-    values, observed = scores[:, seen], mask[:, seen]
-    model = fit_table(values, observed, largest_rank=max(1, min(MAX_RANK, min(values.shape) - 1)))
-    expected = posterior(information(model, values, observed))[0] @ model.loadings.T + model.offsets
-    return np.where(observed, values, expected)
+    return np.where(mask, scores, expected_scores(scores, mask, largest_rank=MAX_RANK))

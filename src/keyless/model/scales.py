@@ -122,7 +122,7 @@ class Scale:
         return turned
 
 
-def choose_scale(observed: FloatArray, *, kind: ScaleName = "auto") -> Scale:
+def choose_scale(observed: FloatArray, *, kind: ScaleName = "auto", cut_off: tuple[float, float] = (0.0, 0.0)) -> Scale:
     """Return the scale on which the observed values of a column look most normal.
 
     `"auto"` chooses among identity, log and square root; ranks bend exact linear relations between columns, so they
@@ -131,6 +131,7 @@ def choose_scale(observed: FloatArray, *, kind: ScaleName = "auto") -> Scale:
     Args:
         observed: the column without its missing entries.
         kind: a scale to use instead of choosing one; columns of both signs have no log or root and stay as they are.
+        cut_off: shares of the column's values that lie below, and above, all that were observed.
 
     Example:
         >>> import numpy as np
@@ -143,10 +144,10 @@ def choose_scale(observed: FloatArray, *, kind: ScaleName = "auto") -> Scale:
     if observed.size == 0:
         return Scale(kind="empty", spread=0.0)
     unit = safe_unit(float(np.abs(observed).max()))
-    return replace(_chosen(observed / unit, kind), unit=unit)
+    return replace(_chosen(observed / unit, kind, cut_off), unit=unit)
 
 
-def _chosen(observed: FloatArray, kind: ScaleName) -> Scale:
+def _chosen(observed: FloatArray, kind: ScaleName, cut_off: tuple[float, float]) -> Scale:
     """Choose the scale of values of ordinary size."""
     if kind == "rank":
         return _standardised(_rank_scale(observed), observed)
@@ -157,9 +158,10 @@ def _chosen(observed: FloatArray, kind: ScaleName) -> Scale:
     bent = {name: Scale(kind=name, sign=turned, offset=offset if name == "log" else 0.0) for name in ("log", "sqrt")}
     if kind != "auto":
         return _standardised(bent[kind], observed)
-    best, best_normality = straight, _normality(observed) + _MARGIN
+    best, best_normality = straight, _normality(observed, cut_off) + _MARGIN
     for scale in bent.values():
-        normality = _normality(scale._bent(observed))
+        # Where the sign is turned, so are the ends.
+        normality = _normality(scale._bent(observed), cut_off if scale.sign > 0 else cut_off[::-1])
         if normality > best_normality:
             best, best_normality = scale, normality
     return _standardised(best, observed)
@@ -218,10 +220,16 @@ def _standardised(scale: Scale, observed: FloatArray) -> Scale:
     return replace(scale, centre=centre, spread=spread, lowest=lowest)
 
 
-def _normality(values: FloatArray) -> float:
-    """Return the correlation of the sorted values with normal quantiles: 1 is normal."""
+def _normality(values: FloatArray, cut_off: tuple[float, float]) -> float:
+    """Return the correlation of the sorted values with normal quantiles: 1 is normal.
+
+    Args:
+        values: the values.
+        cut_off: shares of a column that lie below and above them: the values have the quantiles in between.
+    """
     values = np.sort(values)
     if values.size < 3 or values.std() <= 1e-12 * max(float(np.abs(values).max()), np.finfo(float).tiny):
         return 0.0
-    quantiles = ndtri((np.arange(values.size) + 0.5) / values.size)
+    low, high = cut_off
+    quantiles = ndtri(low + (1 - low - high) * (np.arange(values.size) + 0.5) / values.size)
     return float(np.corrcoef(values, quantiles)[0, 1])

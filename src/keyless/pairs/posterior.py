@@ -25,6 +25,7 @@ __all__ = [
     "largest",
     "less_crowding",
     "log_sums",
+    "log_sums_with_rest",
     "marginals",
     "pair_places",
     "posterior",
@@ -335,15 +336,15 @@ def propagated(
     from_columns = np.zeros(len(weight))
     for step in range(max_iter):
         check_time()
-        total, others = _log_sums(rows, weight + from_columns, sizes[0], alone=alone[0])
+        total, others = log_sums_with_rest(rows, weight + from_columns, sizes[0], alone=alone[0])
         from_rows = -(1 - gamma) * total - gamma * others
-        total, others = _log_sums(columns, weight + from_rows, sizes[1], alone=alone[1])
+        total, others = log_sums_with_rest(columns, weight + from_rows, sizes[1], alone=alone[1])
         fresh = -(1 - gamma) * total - gamma * others
         moved = float(np.abs(fresh - from_columns).max())
         from_columns = fresh if step < _UNDAMPED else 0.5 * (from_columns + fresh)
         if moved < tolerance:
             break
-    total, _ = _log_sums(rows, weight + from_columns, sizes[0], alone=alone[0])
+    total, _ = log_sums_with_rest(rows, weight + from_columns, sizes[0], alone=alone[0])
     return np.asarray(np.exp(weight + from_columns - total))
 
 
@@ -407,7 +408,7 @@ _ALMOST_NOTHING = -700.0
 """Log-weight of having no alternative at all, finite so that differences stay numbers."""
 
 
-def _log_sums(line: IntArray, logs: FloatArray, size: int, *, alone: bool) -> tuple[FloatArray, FloatArray]:
+def log_sums_with_rest(line: IntArray, logs: FloatArray, size: int, *, alone: bool) -> tuple[FloatArray, FloatArray]:
     """Return, for each entry, the log of the sum of exponentials over its line, and the same without the entry itself.
 
     Being alone counts 1 in the sum where it is possible.

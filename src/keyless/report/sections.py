@@ -267,6 +267,11 @@ def left_out(writer: Writer) -> Values:
         "listed": MOST_COLUMNS,
         "unused_grid": Grid("Columns left out", ("column", "table", "counts as", *why), unused[:MOST_COLUMNS]),
         "used_grid": Grid("Columns used", ("column", "table", "counts as", "scale", *why), used[:MOST_COLUMNS]),
+        "limits": [
+            (name, table, "" if writer.redact else ", ".join(f"{end:g}" for end in ends))
+            for table, columns in links.choices.get("detection_limits", {}).items()
+            for name, ends in columns.items()
+        ],
         "reference": links.reference,
         "spare": [one for one in spare if one[1] or one[2]],
         "notes": [] if writer.redact else [(table.name, note) for table in links.tables for note in table.notes],
@@ -322,7 +327,7 @@ def _variable(name: str, number: int) -> str:
 def _plain_choices(choices: Mapping[str, Any], *, redact: bool) -> Iterator[tuple[str, str]]:
     """Yield the choices that are not told elsewhere; of a page for sharing, numbers and our own words only."""
     for key, value in choices.items():
-        if key in ("scales", "left_out", "uses", "set"):
+        if key in ("scales", "detection_limits", "left_out", "uses", "set"):
             continue
         if redact and not (isinstance(value, bool | int | float) or key == "route"):
             continue
