@@ -25,7 +25,15 @@ from keyless.pairs.posterior import (
 )
 from keyless.sizes import TELLING_ROWS
 
-__all__ = ["fitted_power", "holds_the_same_rows", "likely_matches", "matched", "sharpness"]
+__all__ = [
+    "NOT_REFUTED",
+    "chances_of_all",
+    "fitted_power",
+    "holds_the_same_rows",
+    "likely_matches",
+    "matched",
+    "sharpness",
+]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -49,7 +57,7 @@ Where rows are alone indeed it was 0.05 to 0.55, where they are not 0.6 to 0.86.
 _POWERS = np.geomspace(0.15, 1.0, 16)
 """Powers that ratios may be raised to."""
 
-_NOT_REFUTED = 1.0
+NOT_REFUTED = 1.0
 """Log-likelihood, in nats, that a power may lose against the best one: among those the one nearest to 1 is taken."""
 
 _EVEN = 0.5
@@ -96,9 +104,7 @@ def matched(ratios: FloatArray, every_row: bool | None, *, crowded: bool = False
             found = None
         elif every_row is None and holds_the_same_rows(found, wanted[seem_alone]):
             # Rows that fit nobody would take partners away from rows that fit: they are left with each other.
-            whole = _completed(_stated(listed, found), ratios)
-            rows, found = np.flatnonzero(whole >= 0), None
-            columns = whole[rows]
+            whole, found = _completed(_stated(listed, found), ratios), None
         else:
             # Rows without partner would take those of others if every row had to have one.
             likely = _best_matches(listed, found)
@@ -109,14 +115,26 @@ def matched(ratios: FloatArray, every_row: bool | None, *, crowded: bool = False
                 likely = _best_matches(listed, found)
             rows = np.flatnonzero(likely >= 0)
             columns = likely[rows]
-    power = fitted_power(ratios, rows, columns)
     if found is None:
-        # However bad a match is, its row needs it.
-        return whole, posterior(_possible(power * ratios, whole), every_row=True), True
+        return whole, chances_of_all(ratios, whole), True
+    power = fitted_power(ratios, rows, columns)
     if power < 1.0:
         listed = _possible(power * ratios)
         found = _with_common(listed, found.common)
     return _stated(listed, found), found, False
+
+
+def chances_of_all(ratios: FloatArray, permutation: IntArray, *, power: float = 1.0) -> Posterior:
+    """Return the probabilities of all pairs where every row of the smaller table has a partner.
+
+    Args:
+        ratios: left × right rows, log-likelihood ratios; −∞ where a pair must not be.
+        permutation: the right row of each left row. However bad a match is, its row needs it.
+        power: the largest power that ratios may be raised to.
+    """
+    rows = np.flatnonzero(permutation >= 0)
+    power = min(power, fitted_power(ratios, rows, permutation[rows]))
+    return posterior(_possible(power * ratios, permutation), every_row=True)
 
 
 def _best_matches(ratios: sparse.csr_array, chances: Posterior) -> IntArray:
@@ -169,7 +187,7 @@ def fitted_power(ratios: FloatArray, rows: IntArray, columns: IntArray) -> float
         return total
 
     found = np.array([likelihood(power) for power in _POWERS])
-    return float(_POWERS[found >= found.max() - _NOT_REFUTED].max())
+    return float(_POWERS[found >= found.max() - NOT_REFUTED].max())
 
 
 def _with_common(ratios: sparse.csr_array, common: float) -> Posterior:

@@ -11,14 +11,16 @@ from keyless.engine.columns import ColumnModel, are_few, has_gaps, stands_out, s
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
 from keyless.engine.forms import Form, best_form
-from keyless.engine.matches import matched, sharpness
+from keyless.engine.matches import chances_of_all, matched, sharpness
 from keyless.engine.refine import CLEARLY_MORE, Matching, Refinement
 from keyless.engine.search import Search, Start
 from keyless.engine.side import Side
+from keyless.engine.simulated import MOST_SIMULATED, power_on_drawn_tables
 from keyless.engine.task import Task
 from keyless.errors import CONVERGED, Status
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
+from keyless.pairs.posterior import less_crowding
 from keyless.parallel import one_thread
 from keyless.progress import Deadline, cut_short, is_late
 
@@ -124,7 +126,31 @@ def compared(link: PairLink, left: Side, right: Side, task: Task) -> PairLink:
     permutation = np.append(np.argsort(columns), -1)[link.permutation[rows]]
     with one_thread():
         found = crossings(link.form, permutation, own, sides=(left, right))
-    return replace(link, crossings=tuple(found), status=status_at(task.deadline))
+    link = replace(link, crossings=tuple(found))
+    if link.every_row and not any(one.hopeless for one in found) and not is_late(task.deadline):
+        with one_thread(), cut_short(task.deadline):
+            link = _as_on_drawn_tables(link)
+    return replace(link, status=status_at(task.deadline))
+
+
+def _as_on_drawn_tables(link: PairLink) -> PairLink:
+    """Return a link in which every row has a partner, with probabilities that hold on tables drawn from its map."""
+    form = link.form
+    if form.by_columns or max(form.matching.ratios.shape) > MOST_SIMULATED:
+        return link
+    power = power_on_drawn_tables(form)
+    if power == 1.0:
+        return link
+    rows, columns = link.orders
+    permutation = np.append(np.argsort(columns), -1)[link.permutation[rows]]
+    ratios = less_crowding(form.matching.ratios) if form.crowded else form.matching.ratios
+    chances = chances_of_all(ratios, permutation, power=power)
+    back = [np.argsort(order) for order in link.orders]
+    return replace(
+        link,
+        probability=chances.answers(permutation)[back[0]],
+        pairs=chances.pairs.toarray()[np.ix_(*back)],
+    )
 
 
 def find_pair(left: Side, right: Side, task: Task) -> PairLink:

@@ -129,12 +129,13 @@ class _Proposal(NamedTuple):
     Attributes:
         name: where it comes from.
         coupling: left × right rows.
-        rough: whether it is rough, so that it has to grow in all ways; else it only climbs.
+        factors: leading factors of either table that it is a map of, with which a climb begins; None: it is rough and
+            has to grow in all ways.
     """
 
     name: str
     coupling: FloatArray
-    rough: bool = True
+    factors: int | None = None
 
 
 @dataclass
@@ -273,7 +274,7 @@ class Search:
         # When it is late, one rough coupling is enough: it is there at once.
         for name, found in () if is_late(self.deadline) else moment_maps(self.left, self.right):
             coupling = coupled_by_map(self.climbing.left, self.climbing.right, found, allowed=self.allowed)
-            yield _Proposal(name, coupling, rough=False)
+            yield _Proposal(name, coupling, max(found.shape))
         for name, coupling in first_couplings(
             self.left, self.right, rows=self.rows, spaces=spaces, allowed=self.allowed
         ):
@@ -289,10 +290,11 @@ class Search:
     def _grown(self, worker: int, proposal: _Proposal) -> list[tuple[Candidate, Any]]:
         """Return what a proposal grows to; when it is late, in the first way."""
         climbing, growing = self.workers[worker]
-        rising = [round(rank) for rank in np.geomspace(_FIRST_FACTORS, self.top, _RISING)]
+        first = min(proposal.factors or _FIRST_FACTORS, self.top)
+        rising = [round(rank) for rank in np.geomspace(first, self.top, _RISING)]
         climb = [*rising, *([self.top] * _LEVEL)]
         ways: list[tuple[str, int | None, list[int]]] = [("climb", None, climb)]
-        if proposal.rough:
+        if proposal.factors is None:
             ways = [
                 ("few factors first", min(_FEW_FACTORS, self.top), climb[2:]),
                 ("all factors first", max(growing.ranks), climb[-_LEVEL - 1 :]),

@@ -43,7 +43,7 @@ _FARTHEST = 1.7
 """Distance from the mean, times that of an average row, beyond which rows count as this far: a few rows would decide
 the fourth moments alone."""
 
-_LARGEST, _SMALLEST = 9, 3
+_LARGEST, _SMALLEST = 10, 3
 """The most and the fewest factors of a table that are used: the work grows with the sixth power of their number."""
 
 _LEADING = 6, 8

@@ -22,6 +22,11 @@ _NOTHING = 1e-3
 """Components weaker than this part of the strongest are rounding, or exact dependencies between columns."""
 
 
+_CLEAR_GAP = 4.0
+"""Times that the weakest factor is stronger than the strongest noise, from which the gap alone tells them apart.
+Neighbouring singular values of noise differ by less than 1.5 times where there are twice as many rows as columns."""
+
+
 @dataclass(frozen=True, eq=False)
 class Factors:
     """What a table says about its rows, as uncorrelated numbers of unit variance.
@@ -140,7 +145,14 @@ def whitened(columns: FloatArray) -> FloatArray:
 
 
 def _signal_rank(strengths: FloatArray, shape: tuple[int, ...]) -> int:
-    """Count singular values above the optimal hard threshold for noise of unknown size (Gavish and Donoho, 2014)."""
+    """Count singular values before a clear gap, or above the optimal threshold for noise of unknown size.
+
+    The threshold (Gavish and Donoho, 2014) goes by the median, which must be noise: narrow tables of many factors have
+    too few columns for that, but then there is a gap.
+    """
+    steps = strengths[:-2] / np.maximum(strengths[1:-1], np.finfo(float).tiny)
+    if steps.size and steps.max() >= _CLEAR_GAP:
+        return int(steps.argmax()) + 1
     ratio = min(shape) / max(shape)
     factor = 0.56 * ratio**3 - 0.95 * ratio**2 + 1.82 * ratio + 1.43
     return max(1, int(np.sum(strengths > factor * np.median(strengths))))
