@@ -27,7 +27,6 @@ from keyless.sizes import TELLING_ROWS
 
 __all__ = [
     "NOT_REFUTED",
-    "chances_of_all",
     "fitted_power",
     "holds_the_same_rows",
     "likely_matches",
@@ -105,6 +104,8 @@ def matched(ratios: FloatArray, every_row: bool | None, *, crowded: bool = False
         elif every_row is None and holds_the_same_rows(found, wanted[seem_alone]):
             # Rows that fit nobody would take partners away from rows that fit: they are left with each other.
             whole, found = _completed(_stated(listed, found), ratios), None
+            rows = np.flatnonzero(whole >= 0)
+            columns = whole[rows]
         else:
             # Rows without partner would take those of others if every row had to have one.
             likely = _best_matches(listed, found)
@@ -115,26 +116,14 @@ def matched(ratios: FloatArray, every_row: bool | None, *, crowded: bool = False
                 likely = _best_matches(listed, found)
             rows = np.flatnonzero(likely >= 0)
             columns = likely[rows]
-    if found is None:
-        return whole, chances_of_all(ratios, whole), True
     power = fitted_power(ratios, rows, columns)
+    if found is None:
+        # However bad a match is, its row needs it.
+        return whole, posterior(_possible(power * ratios, whole), every_row=True), True
     if power < 1.0:
         listed = _possible(power * ratios)
         found = _with_common(listed, found.common)
     return _stated(listed, found), found, False
-
-
-def chances_of_all(ratios: FloatArray, permutation: IntArray, *, power: float = 1.0) -> Posterior:
-    """Return the probabilities of all pairs where every row of the smaller table has a partner.
-
-    Args:
-        ratios: left × right rows, log-likelihood ratios; −∞ where a pair must not be.
-        permutation: the right row of each left row. However bad a match is, its row needs it.
-        power: the largest power that ratios may be raised to.
-    """
-    rows = np.flatnonzero(permutation >= 0)
-    power = min(power, fitted_power(ratios, rows, permutation[rows]))
-    return posterior(_possible(power * ratios, permutation), every_row=True)
 
 
 def _best_matches(ratios: sparse.csr_array, chances: Posterior) -> IntArray:

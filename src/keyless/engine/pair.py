@@ -6,21 +6,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from keyless.engine.columns import ColumnModel, are_few, has_gaps, stands_out, suits
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
 from keyless.engine.forms import Form, best_form
-from keyless.engine.matches import chances_of_all, matched, sharpness
+from keyless.engine.matches import likely_matches, matched, sharpness
 from keyless.engine.refine import CLEARLY_MORE, Matching, Refinement
 from keyless.engine.search import Search, Start
 from keyless.engine.side import Side
-from keyless.engine.simulated import MOST_SIMULATED, power_on_drawn_tables
+from keyless.engine.simulated import MOST_SIMULATED, power_on_drawn_tables, tempered
 from keyless.engine.task import Task
 from keyless.errors import CONVERGED, Status
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
-from keyless.pairs.posterior import less_crowding
+from keyless.pairs.posterior import Posterior
 from keyless.parallel import one_thread
 from keyless.progress import Deadline, cut_short, is_late
 
@@ -127,30 +128,26 @@ def compared(link: PairLink, left: Side, right: Side, task: Task) -> PairLink:
     with one_thread():
         found = crossings(link.form, permutation, own, sides=(left, right))
     link = replace(link, crossings=tuple(found))
-    if link.every_row and not any(one.hopeless for one in found) and not is_late(task.deadline):
+    if not any(one.hopeless for one in found) and not is_late(task.deadline):
         with one_thread(), cut_short(task.deadline):
-            link = _as_on_drawn_tables(link)
+            link = _as_on_drawn_tables(link, permutation)
     return replace(link, status=status_at(task.deadline))
 
 
-def _as_on_drawn_tables(link: PairLink) -> PairLink:
-    """Return a link in which every row has a partner, with probabilities that hold on tables drawn from its map."""
+def _as_on_drawn_tables(link: PairLink, permutation: IntArray) -> PairLink:
+    """Return a link with probabilities that hold on tables drawn from its map.
+
+    Args:
+        link: what was found.
+        permutation: its matches, rows in the engine's order.
+    """
     form = link.form
     if form.by_columns or max(form.matching.ratios.shape) > MOST_SIMULATED:
         return link
-    power = power_on_drawn_tables(form)
-    if power == 1.0:
-        return link
-    rows, columns = link.orders
-    permutation = np.append(np.argsort(columns), -1)[link.permutation[rows]]
-    ratios = less_crowding(form.matching.ratios) if form.crowded else form.matching.ratios
-    chances = chances_of_all(ratios, permutation, power=power)
-    back = [np.argsort(order) for order in link.orders]
-    return replace(
-        link,
-        probability=chances.answers(permutation)[back[0]],
-        pairs=chances.pairs.toarray()[np.ix_(*back)],
-    )
+    power = power_on_drawn_tables(form, permutation, every_row=link.every_row)
+    chances = tempered(Posterior(sparse.csr_array(link.pairs), float(link.pairs.sum()), 0.0), power)
+    matches = link.permutation if link.every_row else likely_matches(link.permutation, chances)
+    return replace(link, permutation=matches, probability=chances.answers(matches), pairs=chances.pairs.toarray())
 
 
 def find_pair(left: Side, right: Side, task: Task) -> PairLink:

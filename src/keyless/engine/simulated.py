@@ -8,19 +8,20 @@ on; and what is stated there is compared with what is right.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from keyless.engine.forms import Form
-from keyless.engine.matches import NOT_REFUTED, chances_of_all, matched
-from keyless.engine.refine import Refinement
+from keyless.engine.matches import NOT_REFUTED, matched
+from keyless.engine.refine import Matching, Refinement
 from keyless.maps.canonical import CanonicalModel
 from keyless.pairs.limits import Limits
-from keyless.pairs.posterior import less_crowding
+from keyless.pairs.posterior import Posterior, pair_places
 from keyless.progress import check_time
 
-__all__ = ["MOST_SIMULATED", "drawn_partners", "power_on_drawn_tables"]
+__all__ = ["MOST_SIMULATED", "drawn_partners", "power_on_drawn_tables", "tempered"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -29,48 +30,99 @@ MOST_SIMULATED = 1_500
 """Rows up to which tables are drawn: of more rows a map fits its own matches hardly better than others, and a drawing
 takes seconds."""
 
-_ROWS, _MOST_DRAWINGS = 1_000, 5
+_ROWS, _MOST_DRAWINGS = 1_000, 4
 """Rows of all drawn tables together, and the most drawings: the share right of so many is known to 0.01 or 0.02."""
 
 _ROUNDS = 8
 """Rounds of matching and fitting, as many as candidates of a search are compared by."""
 
-_POWERS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-"""Powers of likelihood ratios that are tried."""
+_POWERS = np.linspace(0.3, 1.0, 15)
+"""Powers of the probabilities of a row's answers that are tried."""
+
+_STRENGTHS = (1.0, 0.85, 0.7, 0.55)
+"""Parts of the map's correlations, as Fisher's z, that tables are drawn with, until a map fitted to them is weaker than
+the found one: matching makes correlations stronger than they are."""
 
 _LEAST = 1e-4
 """Probability below which, and above one less which, it does not matter how sure a wrong statement was."""
 
 
-def power_on_drawn_tables(form: Form, *, seed: int = 0) -> float:
-    """Return the power of the likelihood ratios, at most 1, under which stated probabilities hold on drawn tables.
+def power_on_drawn_tables(form: Form, permutation: IntArray, *, every_row: bool, seed: int = 0) -> float:
+    """Return the power at which stated probabilities hold on drawn tables, at most 1; see `tempered`.
 
-    Every row of the smaller table has a partner there. Of powers about as good the one nearest to 1 is taken.
+    Matched rows have partners there, all others stay as they are. The power is the one under which right matches are
+    likeliest to be stated, and wrong ones not to be; of powers about as good the one nearest to 1.
 
     Args:
-        form: factors and map of a link in which every row was given a partner.
+        form: factors and map of a link.
+        permutation: the right row of each left row, −1 for none.
+        every_row: whether every row was given a partner.
         seed: of the drawings.
     """
-    shape = form.matching.ratios.shape
-    smaller = min(shape)
+    count = max(int((permutation >= 0).sum()), 1)
+    model = _weakened(form, permutation, seed)
     told = np.zeros(len(_POWERS))
-    for number in range(int(np.clip(_ROWS // smaller, 1, _MOST_DRAWINGS))):
-        rng = np.random.default_rng([seed, number])
-        partners = np.full(shape[0], -1)
-        partners[rng.permutation(shape[0])[:smaller]] = rng.permutation(shape[1])[:smaller]
-        right = drawn_partners(form.matching.fit.whole, form.left.compact, form.right.compact, partners, rng)
-        coupling = np.zeros(shape, dtype=np.float32)
-        rows = np.flatnonzero(partners >= 0)
-        coupling[rows, partners[rows]] = 1.0
-        found = Refinement(form.left.compact, right, limits=Limits(shape)).run(coupling, rounds=_ROUNDS)
-        matches = matched(found.ratios, True, crowded=form.crowded)[0]
-        ratios = less_crowding(found.ratios) if form.crowded else found.ratios
+    for number in range(int(np.clip(_ROWS // count, 1, _MOST_DRAWINGS))):
+        check_time()
+        found = _refitted(form, model, permutation, np.random.default_rng([seed, number]))
+        matches, chances, _ = matched(found.ratios, every_row, crowded=form.crowded)
+        rows = np.flatnonzero(matches >= 0)
+        right = matches[rows] == permutation[rows]
         for k, power in enumerate(_POWERS):
-            check_time()
-            stated = chances_of_all(ratios, matches, power=power).answers(matches)[rows]
-            stated = np.clip(stated, _LEAST, 1 - _LEAST)
-            told[k] += float(np.log(np.where(matches[rows] == partners[rows], stated, 1 - stated)).sum())
-    return float(np.array(_POWERS)[told >= told.max() - NOT_REFUTED].max())
+            stated = np.clip(tempered(chances, power).answers(matches)[rows], _LEAST, 1 - _LEAST)
+            told[k] += float(np.log(np.where(right, stated, 1 - stated)).sum())
+    return float(_POWERS[told >= told.max() - NOT_REFUTED].max())
+
+
+def tempered(chances: Posterior, power: float) -> Posterior:
+    """Return probabilities of pairs, those of the answers of each row raised to a power and divided by their sum.
+
+    Args:
+        chances: the probabilities; being without partner is one of the answers.
+        power: 1 leaves them as they are; less makes them more alike.
+    """
+    pairs = chances.pairs.copy()
+    rows, columns = pair_places(pairs)
+    weights, alone = pairs.data**power, chances.alone() ** power
+    total = np.bincount(rows, weights, pairs.shape[0]) + np.where(chances.alone() > 0, alone, 0.0)
+    pairs.data = weights / np.maximum(total, np.finfo(np.float64).tiny)[rows]
+    pairs.data /= np.maximum(1.0, np.bincount(columns, pairs.data, pairs.shape[1]))[columns]
+    return Posterior(pairs, float(pairs.sum()), chances.odds)
+
+
+def _weakened(form: Form, permutation: IntArray, seed: int) -> CanonicalModel:
+    """Return the map with correlations so low that a map fitted to tables drawn from it is as strong as the found one.
+
+    Both maps are fitted in the same way, from true or supposed partners on.
+    """
+    found = form.matching.fit.whole
+    target = _coupled(form, form.right.compact, permutation).information
+    reached: list[float] = []
+    for strength in _STRENGTHS:
+        model = _of_strength(found, strength)
+        reached.append(_refitted(form, model, permutation, np.random.default_rng([seed, len(reached)])).information)
+        if reached[-1] <= target:
+            break
+    return _of_strength(found, float(np.interp(target, reached[::-1], _STRENGTHS[: len(reached)][::-1])))
+
+
+def _of_strength(model: CanonicalModel, strength: float) -> CanonicalModel:
+    return replace(model, correlations=np.tanh(strength * np.arctanh(model.correlations)))
+
+
+def _refitted(form: Form, model: CanonicalModel, permutation: IntArray, rng: np.random.Generator) -> Matching:
+    """Return the matching that rows settle at whose partners were drawn, from the true partners on."""
+    right = drawn_partners(model, form.left.compact, form.right.compact, permutation, rng)
+    return _coupled(form, right, permutation)
+
+
+def _coupled(form: Form, right: FloatArray, permutation: IntArray) -> Matching:
+    shape = form.matching.ratios.shape
+    rows = np.flatnonzero(permutation >= 0)
+    coupling = np.zeros(shape, dtype=np.float32)
+    coupling[rows, permutation[rows]] = 1.0
+    refinement = Refinement(form.left.compact, right, limits=Limits(shape))
+    return refinement.run(coupling, rounds=_ROUNDS, common=float(len(rows)))
 
 
 def drawn_partners(
@@ -95,7 +147,8 @@ def drawn_partners(
     noise = rng.normal(size=(len(rows), len(rho)))
     if np.isfinite(model.tail):
         noise *= np.sqrt((model.tail - 2) / rng.chisquare(model.tail, size=(len(rows), 1)))
-    drawn = used[rng.permutation(len(used))].astype(np.float64)
+    drawn = used.astype(np.float64)
+    drawn[partners[rows]] = used[rng.permutation(partners[rows])]
     basis = np.linalg.qr(directions)[0]
     wanted = rho * model.left(left[rows]) + np.sqrt(1 - rho**2) * noise + model.right_centre @ directions
     own = drawn[partners[rows]]

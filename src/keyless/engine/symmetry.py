@@ -39,6 +39,10 @@ _MOVED = 0.5
 _AGREE = 0.5
 """Part of what the directions of the map say about each other, below which those of an image contradict each other."""
 
+_AS_WELL = 1.25
+"""Times that partners may stand out more in an image than in the map, at the most: an image fits as well, not better.
+One that fits far better has found partners that suit these few rows and factors alone."""
+
 SOFT_CORRELATION = 0.99
 """Correlations of a turned map count for no more than this at first: images are not exact."""
 
@@ -80,7 +84,7 @@ def mirrored_share(
     for turned in _turned(model):
         score, image = _reached(alternation, turned, rank)
         share, moved = score / own, image.choice != np.arange(len(far))
-        if share > best and moved.mean() > _MOVED and not moved[fixed].any():
+        if best < share <= _AS_WELL and moved.mean() > _MOVED and not moved[fixed].any():
             # The best of many wrong partners stands out as well; but directions of a wrong map contradict each other.
             agreeing = _borne_out(alternation, image.fit) / borne_out
             best = max(best, share if agreeing > _AGREE else min(share, agreeing))

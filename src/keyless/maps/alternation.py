@@ -37,9 +37,6 @@ _COLUMN_ERROR = 0.05
 _SOFT_CORRELATION = 0.9995
 """Correlations count for no more than this while rows are coupled: one pair of directions must not decide alone."""
 
-_SOFT_RIDGE = 1e-3
-"""Part of the mean variance that is added while rows are coupled: soft couplings leave some directions little."""
-
 _MOST_FILLINGS, _FAR = 4, 20.0
 """The kernel is filled anew, so many times at the most, while some scaling is farther than this from 1, in logs."""
 
@@ -128,7 +125,7 @@ class Alternation:
     def fit(self, rank: int) -> CrossFit:
         """Fit the map of the leading factors to the coupled rows."""
         left, right = (min(rank, size) for size in self.ranks)
-        return cross_fit([coupled.leading(left, right) for coupled in self.coupled], ridge=_SOFT_RIDGE)
+        return cross_fit([coupled.leading(left, right) for coupled in self.coupled])
 
     def couple(self, models: Sequence[CanonicalModel]) -> float:
         """Couple the rows of every fold by its model; return the evidence, in nats per row of the smaller table.

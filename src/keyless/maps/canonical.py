@@ -34,16 +34,24 @@ MAX_CORRELATION = 0.99999
 NOISE_CORRELATION = 2.0
 """Left-out correlations below this many standard errors, 1/√pairs each, count as 0: chance gives them."""
 
-RIDGE = 1e-6
-"""Part of the mean variance that is added to every variance, so that a few pairs of rows have a canonical form too."""
+RIDGE = 1e-3
+"""Part of the mean variance that is added to every variance, so that a few pairs of rows have a canonical form too.
+
+It is what factors count for that only a few rows have: where those are left out of a fit, such a factor has hardly any
+variance, and with a ridge of 1e-6 all other rows stood 40 standard deviations out along it."""
 
 _LARGEST_RIDGE = 1e6
 
 _LEAST_VARIANCE = 1e-6
 """Mean variance of whitened factors that a ridge is measured by at the least."""
 
-_FARTHEST = 3.0
-"""Standard deviations: rows farther out along a direction count as this far when correlations are measured."""
+_FARTHEST = 3.0, 8.0
+"""Standard deviations: rows farther out along a direction count as this far when correlations are measured. The
+correlation by the first is taken, unless that by the second is clearly lower: where a few rows stand far out, they are
+all alike once they are pulled in to 3."""
+
+_CLEARLY_LOWER = 2.0
+"""Standard errors of Fisher's z, 1/√pairs each, by which one correlation is clearly lower than another."""
 
 _TAILS = (4.0, 6.0, 10.0, 20.0, 50.0, 150.0)
 """Degrees of freedom that are tried for the tails of real rows, besides normal ones."""
@@ -301,17 +309,21 @@ def cross_fit(folds: Sequence[Coupled], *, ridge: float = RIDGE) -> CrossFit:
     centres = total.left_sum / total.weight, total.right_sum / total.weight
     size = min(total.cross.shape)
     *fitted, whole = _directions([*(total - own if len(folds) > 1 else total for own in sums), total], ridge)
-    left, right, cross = np.zeros(size), np.zeros(size), np.zeros(size)
+    sizes = np.zeros((3, len(_FARTHEST), size))
     for fold, (forth, back) in zip(folds, fitted, strict=True):
-        # A row far beyond all others would decide alone: none counts for more than a few standard deviations.
-        x = np.clip(_placed(fold.left, centres[0], forth), -_FARTHEST, _FARTHEST)
-        y = np.clip(_placed(fold.right, centres[1], back), -_FARTHEST, _FARTHEST)
-        left += fold.left_weights @ x**2
-        right += fold.right_weights @ y**2
-        cross += np.sum(x * fold.partners(y), axis=0, dtype=np.float64)
-    scales = [np.sqrt(np.maximum(part / total.weight, 1e-12)) for part in (left, right)]
-    rho = np.minimum(cross / total.weight / (scales[0] * scales[1]), MAX_CORRELATION)
-    kept = rho > NOISE_CORRELATION / np.sqrt(max(total.weight, 1.0))
+        x, y = _placed(fold.left, centres[0], forth), _placed(fold.right, centres[1], back)
+        for k, farthest in enumerate(_FARTHEST):
+            # A row far beyond all others would decide alone: none counts for more than a few standard deviations.
+            one, two = np.clip(x, -farthest, farthest), np.clip(y, -farthest, farthest)
+            sizes[0, k] += fold.left_weights @ one**2
+            sizes[1, k] += fold.right_weights @ two**2
+            sizes[2, k] += np.sum(one * fold.partners(two), axis=0, dtype=np.float64)
+    left, right, cross = sizes / total.weight
+    scales = [np.sqrt(np.maximum(part[0], 1e-12)) for part in (left, right)]
+    near, far = np.clip(cross / np.sqrt(np.maximum(left * right, 1e-24)), -MAX_CORRELATION, MAX_CORRELATION)
+    error = 1.0 / np.sqrt(max(total.weight, 1.0))
+    rho = np.where(np.arctanh(near) - np.arctanh(far) > _CLEARLY_LOWER * error, far, near)
+    kept = rho > NOISE_CORRELATION * error
 
     def model(forth: FloatArray, back: FloatArray) -> CanonicalModel:
         return CanonicalModel(*centres, (forth / scales[0])[:, kept], (back / scales[1])[:, kept], rho[kept])
