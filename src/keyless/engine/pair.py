@@ -130,21 +130,24 @@ def compared(link: PairLink, left: Side, right: Side, task: Task) -> PairLink:
     link = replace(link, crossings=tuple(found))
     if not any(one.hopeless for one in found) and not is_late(task.deadline):
         with one_thread(), cut_short(task.deadline):
-            link = _as_on_drawn_tables(link, permutation)
+            link = _as_on_drawn_tables(link, permutation, own.within((len(left), len(right))))
     return replace(link, status=status_at(task.deadline))
 
 
-def _as_on_drawn_tables(link: PairLink, permutation: IntArray) -> PairLink:
+def _as_on_drawn_tables(link: PairLink, permutation: IntArray, limits: Limits) -> PairLink:
     """Return a link with probabilities that hold on tables drawn from its map.
 
     Args:
         link: what was found.
         permutation: its matches, rows in the engine's order.
+        limits: which pairs may be matched.
     """
     form = link.form
     if form.by_columns or max(form.matching.ratios.shape) > MOST_SIMULATED:
         return link
-    power = power_on_drawn_tables(form, permutation, every_row=link.every_row)
+    # No pair of drawn tables is known beforehand.
+    unknown = replace(limits, known=limits.known[:0])
+    power = power_on_drawn_tables(form, permutation, every_row=link.every_row, limits=unknown)
     chances = tempered(Posterior(sparse.csr_array(link.pairs), float(link.pairs.sum()), 0.0), power)
     matches = link.permutation if link.every_row else likely_matches(link.permutation, chances)
     return replace(link, permutation=matches, probability=chances.answers(matches), pairs=chances.pairs.toarray())

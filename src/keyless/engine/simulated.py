@@ -8,7 +8,7 @@ on; and what is stated there is compared with what is right.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,9 @@ _LEAST = 1e-4
 """Probability below which, and above one less which, it does not matter how sure a wrong statement was."""
 
 
-def power_on_drawn_tables(form: Form, permutation: IntArray, *, every_row: bool, seed: int = 0) -> float:
+def power_on_drawn_tables(
+    form: Form, permutation: IntArray, *, every_row: bool, limits: Limits | None = None, seed: int = 0
+) -> float:
     """Return the power at which stated probabilities hold on drawn tables, at most 1; see `tempered`.
 
     Matched rows have partners there, all others stay as they are. The power is the one under which right matches are
@@ -57,14 +59,18 @@ def power_on_drawn_tables(form: Form, permutation: IntArray, *, every_row: bool,
         form: factors and map of a link.
         permutation: the right row of each left row, −1 for none.
         every_row: whether every row was given a partner.
+        limits: which pairs may be matched; None: all.
         seed: of the drawings.
     """
-    count = max(int((permutation >= 0).sum()), 1)
-    model = _weakened(form, permutation, seed)
+    count = int((permutation >= 0).sum())
+    if not count or not len(form.matching.fit.whole.correlations):
+        return 1.0
+    drawing = _Drawing(form, permutation, Limits(form.matching.ratios.shape) if limits is None else limits, seed)
+    model = drawing.weakened()
     told = np.zeros(len(_POWERS))
     for number in range(int(np.clip(_ROWS // count, 1, _MOST_DRAWINGS))):
         check_time()
-        found = _refitted(form, model, permutation, np.random.default_rng([seed, number]))
+        found = drawing.refitted(model, number)
         matches, chances, _ = matched(found.ratios, every_row, crowded=form.crowded)
         rows = np.flatnonzero(matches >= 0)
         right = matches[rows] == permutation[rows]
@@ -90,39 +96,59 @@ def tempered(chances: Posterior, power: float) -> Posterior:
     return Posterior(pairs, float(pairs.sum()), chances.odds)
 
 
-def _weakened(form: Form, permutation: IntArray, seed: int) -> CanonicalModel:
-    """Return the map with correlations so low that a map fitted to tables drawn from it is as strong as the found one.
+@dataclass(frozen=True, eq=False)
+class _Drawing:
+    """Tables that are drawn from the map of a link.
 
-    Both maps are fitted in the same way, from true or supposed partners on.
+    Attributes:
+        form: factors and map of the link.
+        permutation: its matches; they are the true partners of drawn tables.
+        limits: which pairs may be matched.
+        seed: of the drawings.
     """
-    found = form.matching.fit.whole
-    target = _coupled(form, form.right.compact, permutation).information
-    reached: list[float] = []
-    for strength in _STRENGTHS:
-        model = _of_strength(found, strength)
-        reached.append(_refitted(form, model, permutation, np.random.default_rng([seed, len(reached)])).information)
-        if reached[-1] <= target:
-            break
-    return _of_strength(found, float(np.interp(target, reached[::-1], _STRENGTHS[: len(reached)][::-1])))
+
+    form: Form
+    permutation: IntArray
+    limits: Limits
+    seed: int
+
+    def weakened(self) -> CanonicalModel:
+        """Return the map with correlations so low that maps fitted to tables drawn from it are as strong as it was.
+
+        All are fitted in the same way, from true or supposed partners on.
+        """
+        found = self.form.matching.fit.whole
+        target = self._settled(self.form.right.compact).information
+        reached: list[float] = []
+        for number, strength in enumerate(_STRENGTHS):
+            reached.append(self.refitted(_of_strength(found, strength), number).information)
+            if reached[-1] <= target:
+                break
+        strengths = _STRENGTHS[: len(reached)][::-1]
+        return _of_strength(found, float(np.interp(target, np.maximum.accumulate(reached[::-1]), strengths)))
+
+    def refitted(self, model: CanonicalModel, number: int) -> Matching:
+        """Return the matching that drawn rows settle at, from their true partners on.
+
+        Args:
+            model: the map that partners are drawn from.
+            number: of the drawing.
+        """
+        rng = np.random.default_rng([self.seed, number])
+        sides = self.form.left.compact, self.form.right.compact
+        return self._settled(drawn_partners(model, *sides, self.permutation, rng))
+
+    def _settled(self, right: FloatArray) -> Matching:
+        rows = np.flatnonzero(self.permutation >= 0)
+        coupling = np.zeros(self.limits.shape, dtype=np.float32)
+        coupling[rows, self.permutation[rows]] = 1.0
+        refinement = Refinement(self.form.left.compact, right, limits=self.limits)
+        return refinement.run(coupling, rounds=_ROUNDS, common=float(len(rows)))
 
 
 def _of_strength(model: CanonicalModel, strength: float) -> CanonicalModel:
+    """Return a map with correlations whose Fisher's z is multiplied by a number."""
     return replace(model, correlations=np.tanh(strength * np.arctanh(model.correlations)))
-
-
-def _refitted(form: Form, model: CanonicalModel, permutation: IntArray, rng: np.random.Generator) -> Matching:
-    """Return the matching that rows settle at whose partners were drawn, from the true partners on."""
-    right = drawn_partners(model, form.left.compact, form.right.compact, permutation, rng)
-    return _coupled(form, right, permutation)
-
-
-def _coupled(form: Form, right: FloatArray, permutation: IntArray) -> Matching:
-    shape = form.matching.ratios.shape
-    rows = np.flatnonzero(permutation >= 0)
-    coupling = np.zeros(shape, dtype=np.float32)
-    coupling[rows, permutation[rows]] = 1.0
-    refinement = Refinement(form.left.compact, right, limits=Limits(shape))
-    return refinement.run(coupling, rounds=_ROUNDS, common=float(len(rows)))
 
 
 def drawn_partners(
