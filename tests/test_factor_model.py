@@ -17,6 +17,7 @@ from keyless.model.factor_model import (
     padded,
     posterior,
 )
+from keyless.model.moments import Moments, fit_moments
 
 
 def plain_model(rng, columns, rank):
@@ -177,3 +178,19 @@ def test_tiny_and_empty_tables_have_a_model(rng, shape):
 def test_pure_noise_has_one_factor_at_most(rng):
     values = rng.normal(size=(200, 10))
     assert fit_table(values, np.ones(values.shape, dtype=bool)).rank == 1
+
+
+def test_mean_products_that_contradict_the_means_have_a_model():
+    """Mean products over rows that have both columns may belong to no table that has the means of all rows."""
+    rng = np.random.default_rng(0)
+    values, mask = rng.normal(size=(600, 6)), np.ones((600, 6), dtype=bool)
+    values[:, 1] = values[:, 0] + 0.05 * rng.normal(size=600)
+    values[:, 2] = values[:, 0] + 0.05 * rng.normal(size=600)
+    # Values at a limit are missing: what is left of a column has a mean of its own.
+    mask[:, 1], mask[:, 2] = values[:, 1] > 0.3, values[:, 2] < -0.3
+    moments = Moments.of(np.where(mask, values, 0.0), mask)
+    apart = moments.second - np.outer(moments.mean, moments.mean)
+    assert np.linalg.eigvalsh(apart)[0] > 0
+    model = fit_moments(moments, rank=4)
+    assert np.isfinite(model.loadings).all()
+    assert (model.noise > 0).all()

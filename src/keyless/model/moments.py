@@ -83,8 +83,11 @@ class Moments:
         found = self.products / np.maximum(self.count, 1.0)
         if self.count.min() == self.count.max():
             return np.asarray(found)
-        values, vectors = np.linalg.eigh(0.5 * (found + found.T))
-        return np.asarray((vectors * np.maximum(values, 1e-6)) @ vectors.T)
+        # Products must not contradict each other, nor the means: values at a limit are missing, for instance, and rows
+        # in which two columns are observed have other means than all rows of either.
+        apart = np.outer(self.mean, self.mean)
+        values, vectors = np.linalg.eigh(0.5 * (found + found.T) - apart)
+        return np.asarray((vectors * np.maximum(values, 1e-6)) @ vectors.T + apart)
 
 
 def fit_moments(
