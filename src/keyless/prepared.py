@@ -16,8 +16,8 @@ from keyless.engine.joined import Joined, side_by_side
 from keyless.engine.side import MAX_RANK
 from keyless.errors import InputError
 from keyless.knowledge import read_constraints, shared_pairs, start_couplings
-from keyless.model.detection_limits import DetectionLimits, limits_of_columns, within_limits
-from keyless.model.scales import Scale, scale_table
+from keyless.model.detection_limits import DetectionLimits, limits_of_columns, scales_of_limits, within_limits
+from keyless.model.scales import Scale, kinds_of_columns, scale_table
 from keyless.model.scored_tables import ScoredTable
 from keyless.options import Options
 from keyless.pairs.limits import Limits
@@ -57,7 +57,7 @@ class Prepared:
         )
         self.limits = None if self.constraints.trivial else self.constraints
         self.kinds = [
-            _on_scales_of_limits(kinds, table, limits)
+            kinds_of_columns(kinds, table.block.shape[1], scales_of_limits(limits))
             for kinds, table, limits in zip(
                 _kinds_of_scales(options.scales, self.tables), self.tables, self.detection_limits, strict=True
             )
@@ -110,7 +110,7 @@ class Prepared:
             ScoredTable.scaled(
                 t.block.values,
                 t.block.mask,
-                kinds=[kind] * t.block.shape[1] if isinstance(kind, str) else kind,
+                kinds=kind,
                 rng=rng,
             )
             for t, kind in zip(self.tables, self.kinds, strict=True)
@@ -154,9 +154,9 @@ class Prepared:
         rank = MAX_RANK if self.options.rank is None else self.options.rank
         name = " and ".join(self.tables[number].name for number in group.numbers)
         chosen = {
-            start + k: limits.scale
+            start + k: scale
             for number, start in zip(group.numbers, self.edges(group), strict=True)
-            for k, limits in self.detection_limits[number].items()
+            for k, scale in scales_of_limits(self.detection_limits[number]).items()
         }
         return Side(values, mask, scales=kind, max_rank=rank, leading=leading, chosen=chosen, name=name)
 
@@ -168,16 +168,6 @@ class Prepared:
         """
         limits = Limits.between(self.limits, (left.numbers, left.rows), (right.numbers, right.rows))
         return replace(limits, shares=True, known=limits.known[:0]) if self.shares else limits
-
-
-def _on_scales_of_limits(
-    kinds: ScaleName | Sequence[ScaleName], table: Table, limits: Mapping[int, DetectionLimits]
-) -> ScaleName | Sequence[ScaleName]:
-    """Return the scales of a table's columns, those that are cut off on the scales they would have if they were not."""
-    if not limits:
-        return kinds
-    each = [kinds] * table.block.shape[1] if isinstance(kinds, str) else kinds
-    return [limits[k].scale if kind == "auto" and k in limits else kind for k, kind in enumerate(each)]
 
 
 def _without_limits(table: Table, limits: Mapping[int, DetectionLimits]) -> Table:

@@ -198,7 +198,7 @@ def _from_outermost(left: Side, right: Side, limits: Limits, task: Task) -> _Pro
     if not search.convincing:
         # There may be nothing to find: then all rows are not worth their time.
         sample = Form(left.scales, some[0], some[1], found)
-        matches = matched(found.ratios, None, crowded=True)[0]
+        matches = matched(found.ratios, None, crowded=sample.crowded)[0]
         early = crossings(sample, matches, replace(task, limits=None, starts=begun, comparisons=1, callback=None))
     hopeless = bool(early) and early[0].hopeless
     return _Proposal(found.fit, tuple(search.tried), search.agreement, tuple(early) if hopeless else ())

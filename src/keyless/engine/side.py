@@ -14,7 +14,7 @@ from keyless.errors import InputError
 from keyless.model.detection_limits import expected_scores
 from keyless.model.factor_model import fit_table, information, posterior
 from keyless.model.factors import Factors, principal_factors
-from keyless.model.scales import ScaleName, scale_table
+from keyless.model.scales import ScaleName, kinds_of_columns, scale_table
 
 __all__ = ["MAX_RANK", "Side", "sums_of_groups"]
 
@@ -100,7 +100,7 @@ class Side:
         return self._scaled(self.scales), self.mask
 
     def _scaled(self, kind: ScaleName) -> FloatArray:
-        kinds = [self.chosen.get(k, kind) if kind == "auto" else kind for k in range(self.values.shape[1])]
+        kinds = kinds_of_columns(kind, self.values.shape[1], self.chosen)
         return scale_table(self.values, self.mask, kind=kinds)[0]
 
     def factors(

@@ -16,10 +16,10 @@ import numpy as np
 
 from keyless.arrays import BoolArray, FloatArray
 from keyless.model.factor_model import fit_table, information, posterior
-from keyless.model.scales import ScaleName, choose_scale, scale_table
+from keyless.model.scales import ScaleName, choose_scale, kinds_of_columns, scale_table
 from keyless.model.shards import sampled
 
-__all__ = ["DetectionLimits", "expected_scores", "limits_of_columns", "within_limits"]
+__all__ = ["DetectionLimits", "expected_scores", "limits_of_columns", "scales_of_limits", "within_limits"]
 
 _LEAST_SHARE = 0.1
 """Share of a column's entries that stand at its lowest, or highest, value, from which that may be a limit: fewer bend
@@ -87,9 +87,7 @@ def limits_of_columns(values: Any, mask: Any, rng: np.random.Generator) -> dict[
     if not possible:
         return {}
     inside = within_limits(table, seen, possible)
-    kinds: list[ScaleName] = ["auto"] * table.shape[1]
-    for k, limits in possible.items():
-        kinds[k] = limits.scale
+    kinds = kinds_of_columns("auto", table.shape[1], scales_of_limits(possible))
     scores, scales = scale_table(table, inside, kind=kinds)
     expected = expected_scores(scores, inside, largest_rank=_FACTORS, max_iter=_STEPS)
     found: dict[int, DetectionLimits] = {}
@@ -103,6 +101,11 @@ def limits_of_columns(values: Any, mask: Any, rng: np.random.Generator) -> dict[
             found[k] = replace(limits, ends=ends)
     at_limits = float(np.mean(seen & ~within_limits(table, seen, found)))
     return found if at_limits >= _LEAST_OF_TABLE else {}
+
+
+def scales_of_limits(limits: Mapping[int, DetectionLimits]) -> dict[int, ScaleName]:
+    """Return the scale of each column that has limits."""
+    return {k: own.scale for k, own in limits.items()}
 
 
 def within_limits(values: Any, mask: Any, limits: Mapping[int, DetectionLimits]) -> BoolArray:

@@ -21,7 +21,6 @@ __all__ = ["Factors", "principal_factors", "standardise", "whitened"]
 _NOTHING = 1e-3
 """Components weaker than this part of the strongest are rounding, or exact dependencies between columns."""
 
-
 _CLEAR_GAP = 4.0
 """Times that the weakest factor is stronger than the strongest noise, from which the gap alone tells them apart.
 Neighbouring singular values of noise differ by less than 1.5 times where there are twice as many rows as columns."""

@@ -7,8 +7,9 @@ and divided by its spread. The choice does not depend on the unit or the sign of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import get_args
 
 import numpy as np
@@ -19,7 +20,7 @@ from keyless.arrays import BoolArray, FloatArray, safe_unit
 from keyless.errors import InputError
 from keyless.search_options import ScaleName
 
-__all__ = ["SCALE_KINDS", "Scale", "ScaleName", "choose_scale", "scale_table"]
+__all__ = ["SCALE_KINDS", "Scale", "ScaleName", "choose_scale", "kinds_of_columns", "scale_table"]
 
 SCALE_KINDS = ("identity", "log", "sqrt", "rank", "empty")
 """What a scale can be, once it is chosen; empty: of a column of which nothing is known."""
@@ -177,13 +178,27 @@ def scale_table(
         mask: True where observed.
         kind: the kind of scale, for all columns or for each.
     """
-    kinds = [kind] * values.shape[1] if isinstance(kind, str) else kind
+    kinds = kinds_of_columns(kind, values.shape[1])
     scales = tuple(choose_scale(values[mask[:, k], k], kind=wanted) for k, wanted in enumerate(kinds))
     scores = np.zeros(values.shape)
     for k, scale in enumerate(scales):
         seen = mask[:, k]
         scores[seen, k] = scale.apply(values[seen, k])
     return scores, scales
+
+
+def kinds_of_columns(
+    kinds: ScaleName | Sequence[ScaleName], count: int, chosen: Mapping[int, ScaleName] = MappingProxyType({})
+) -> list[ScaleName]:
+    """Return the kind of scale of each column.
+
+    Args:
+        kinds: for all columns, or for each.
+        count: how many columns there are.
+        chosen: kinds of some columns, which they have where they would be given the one on which they look most normal.
+    """
+    each = [kinds] * count if isinstance(kinds, str) else kinds
+    return [chosen.get(k, kind) if kind == "auto" else kind for k, kind in enumerate(each)]
 
 
 def _made_positive(observed: FloatArray) -> tuple[float | None, float]:

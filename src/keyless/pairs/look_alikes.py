@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
-from keyless.pairs.posterior import log_sums_with_rest, pair_places, with_data
+from keyless.pairs.posterior import less_per_row, log_sums_with_rest, pair_places
 
 __all__ = ["chance_fit", "less_chance_fit"]
 
@@ -62,11 +62,7 @@ def less_chance_fit(ratios: Any, crowded: Any, permutation: IntArray) -> Any:
         crowded: the ratios by which look-alikes are told, before any allowance for crowds; pairs as in `ratios`.
         permutation: the right row that each left row is matched to, −1 for none.
     """
-    rows, columns = chance_fit(crowded, permutation)
-    if isinstance(ratios, sparse.csr_array):
-        places = pair_places(ratios)
-        return with_data(ratios, ratios.data - rows[places[0]] - columns[places[1]])
-    return ratios - rows[:, None].astype(ratios.dtype) - columns.astype(ratios.dtype)
+    return less_per_row(ratios, *chance_fit(crowded, permutation))
 
 
 def chance_fit(ratios: Any, permutation: IntArray) -> tuple[FloatArray, FloatArray]:

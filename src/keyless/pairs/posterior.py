@@ -24,6 +24,7 @@ __all__ = [
     "best_other",
     "largest",
     "less_crowding",
+    "less_per_row",
     "log_sums",
     "log_sums_with_rest",
     "marginals",
@@ -215,9 +216,23 @@ def less_crowding(ratios: Any) -> Any:
             _crowd(line, ratios.data, size, others)
             for line, size, others in zip(places, ratios.shape, reversed(ratios.shape), strict=True)
         )
+    else:
+        rows, columns = _dense_crowd(ratios), _dense_crowd(ratios.T)
+    return less_per_row(ratios, rows, columns)
+
+
+def less_per_row(ratios: Any, rows: FloatArray, columns: FloatArray) -> Any:
+    """Return log-likelihood ratios less a number for each left row and a number for each right row.
+
+    Args:
+        ratios: left × right rows: dense, or sparse.
+        rows: per left row, what is taken off.
+        columns: per right row, what is taken off.
+    """
+    if isinstance(ratios, sparse.csr_array):
+        places = pair_places(ratios)
         return with_data(ratios, ratios.data - rows[places[0]] - columns[places[1]])
-    rows, columns = _dense_crowd(ratios), _dense_crowd(ratios.T)
-    return ratios - rows[:, None] - columns
+    return ratios - rows[:, None].astype(ratios.dtype) - columns.astype(ratios.dtype)
 
 
 def _dense_crowd(ratios: FloatArray) -> FloatArray:
