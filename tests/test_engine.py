@@ -155,9 +155,10 @@ def test_known_pairs_of_enough_rows_to_be_halved():
 def test_a_time_limit_is_kept():
     tables, _, _ = tumours(seed=7)
     for seconds in (0.0, 0.3, 1.0):
-        began = time.monotonic()
+        # Processor time: other work on the machine must not decide. The engine uses one thread.
+        began = time.process_time()
         link = linked(tables, deadline=Deadline(seconds))
-        assert time.monotonic() - began < seconds * 1.1 + 2.0
+        assert time.process_time() - began < seconds * 1.1 + 2.0
         assert link.status.reason == "max_time" or seconds
         assert np.unique(link.permutation[link.permutation >= 0]).size == np.sum(link.permutation >= 0)
 

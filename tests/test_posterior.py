@@ -10,6 +10,7 @@ from keyless.pairs.posterior import (
     Posterior,
     largest,
     less_crowding,
+    log_sums_with_rest,
     marginals,
     pair_places,
     posterior,
@@ -324,3 +325,23 @@ def test_rows_that_lost_their_partner_in_a_cluster_are_counted_more_nearly(rng):
     beside = -np.sum((right[None] - left[:, None]) ** 2, axis=2) / (2 * 0.02**2) - np.log(0.02**2)
     ratios = beside + np.sum((right - rows.mean(axis=0)) ** 2 / wide + np.log(wide), axis=1) / 2
     assert abs(scaled(less_crowding(ratios), 270.0)[1] - 150) <= 15
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("spread", [1.0, 300.0])
+def test_sums_of_a_line_with_and_without_an_entry_follow_their_definition(rng, alone, spread):
+    line, logs = rng.integers(0, 6, 30), rng.normal(scale=spread, size=30)
+    line[line == 4] = 5
+    line[0] = 4  # the only entry of its line
+    total, rest = log_sums_with_rest(line, logs, 6, alone=alone)
+    for k in range(30):
+        others = [logs[i] for i in range(30) if line[i] == line[k] and i != k]
+        # Having no alternative at all weighs e^−700 rather than nothing.
+        own = [0.0] if alone else [-700.0]
+        np.testing.assert_allclose(total[k], np.logaddexp.reduce([*others, *own, logs[k]]), rtol=1e-12, atol=1e-12)
+        # Of a sum that is a tiny part of the line's, 700 nats below it, only that it is tiny matters.
+        expected = np.logaddexp.reduce([*others, *own])
+        if total[k] - expected < 700:
+            np.testing.assert_allclose(rest[k], expected, rtol=1e-9, atol=1e-9)
+        else:
+            assert rest[k] < total[k] - 600

@@ -21,6 +21,7 @@ from keyless.engine.task import Task
 from keyless.errors import CONVERGED, Status
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
+from keyless.pairs.overlooked import overlooked_partners, with_overlooked
 from keyless.pairs.posterior import Posterior
 from keyless.parallel import one_thread
 from keyless.progress import Deadline, cut_short, is_late
@@ -130,12 +131,12 @@ def compared(link: PairLink, left: Side, right: Side, task: Task) -> PairLink:
     link = replace(link, crossings=tuple(found))
     if not any(one.hopeless for one in found) and not is_late(task.deadline):
         with one_thread(), cut_short(task.deadline):
-            link = _as_on_drawn_tables(link, permutation, own.within((len(left), len(right))))
+            link = _as_can_be_trusted(link, permutation, own.within((len(left), len(right))))
     return replace(link, status=status_at(task.deadline))
 
 
-def _as_on_drawn_tables(link: PairLink, permutation: IntArray, limits: Limits) -> PairLink:
-    """Return a link with probabilities that hold on tables drawn from its map.
+def _as_can_be_trusted(link: PairLink, permutation: IntArray, limits: Limits) -> PairLink:
+    """Return a link with probabilities that hold on tables drawn from its map, and partners that were overlooked.
 
     Args:
         link: what was found.
@@ -149,7 +150,13 @@ def _as_on_drawn_tables(link: PairLink, permutation: IntArray, limits: Limits) -
     unknown = replace(limits, known=limits.known[:0])
     power = power_on_drawn_tables(form, permutation, every_row=link.every_row, limits=unknown)
     chances = tempered(Posterior(sparse.csr_array(link.pairs), float(link.pairs.sum()), 0.0), power)
-    matches = link.permutation if link.every_row else likely_matches(link.permutation, chances)
+    matches = link.permutation
+    if not link.every_row:
+        matches = likely_matches(matches, chances)
+        back, allowed = [np.argsort(order) for order in link.orders], limits.mask()
+        left, right = form.matching.fit.whole.places(form.left.compact, form.right.compact)
+        overlooked = overlooked_partners(chances, (left[back[0]], right[back[1]]))
+        chances = with_overlooked(chances, matches, overlooked, None if allowed is None else allowed[np.ix_(*back)])
     return replace(link, permutation=matches, probability=chances.answers(matches), pairs=chances.pairs.toarray())
 
 

@@ -429,16 +429,13 @@ def log_sums_with_rest(line: IntArray, logs: FloatArray, size: int, *, alone: bo
     Being alone counts 1 in the sum where it is possible.
     """
     least = 0.0 if alone else _ALMOST_NOTHING
-
-    def summed(line: IntArray, logs: FloatArray) -> tuple[FloatArray, FloatArray]:
-        highest = np.maximum(largest(line, logs, size), least)
-        total = np.bincount(line, np.exp(logs - highest[line]), size)
-        return highest, np.asarray(total + np.exp(least - highest), dtype=np.float64)
-
-    highest, total = summed(line, logs)
+    highest = np.maximum(largest(line, logs, size), least)
     own = np.exp(logs - highest[line])
+    none = np.exp(least - highest)
+    total = np.bincount(line, own, size) + none
     # Without an entry that is most of its line, only rounding would be left of the difference: those are summed anew.
     most = own > 0.5 * total[line]
-    second, rest = summed(line[~most], logs[~most])
-    difference = highest[line] + np.log(np.where(most, 1.0, total[line] - own))
-    return (highest + np.log(total))[line], np.where(most, (second + np.log(rest))[line], difference)
+    others = np.bincount(line, np.where(most, 0.0, own), size) + none
+    rest = np.where(most, others[line], total[line] - own)
+    with np.errstate(divide="ignore"):
+        return (highest + np.log(total))[line], np.maximum(highest[line] + np.log(rest), least)
