@@ -14,6 +14,7 @@ from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
 from keyless.engine.forms import Form, best_form
 from keyless.engine.matches import likely_matches, matched, sharpness
 from keyless.engine.refine import CLEARLY_MORE, Matching, Refinement
+from keyless.engine.replicates import averaged_over_replicates
 from keyless.engine.search import Search, Start
 from keyless.engine.side import Side
 from keyless.engine.simulated import MOST_SIMULATED, power_on_drawn_tables, tempered
@@ -211,8 +212,8 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
         if form.by_columns and columns is not None:
             with cut_short(deadline, grace=True):
                 form = columns.in_factors(form)
-        permutation, chances, everybody = matched(form.matching.ratios, task.every_row, crowded=form.crowded)
-        ratios = form.matching.ratios
+        ratios = averaged_over_replicates(form, limits=own)
+        permutation, chances, everybody = matched(ratios, task.every_row, crowded=form.crowded)
     back = [np.argsort(side.order) for side in (left, right)]
     return PairLink(
         permutation=np.append(right.order, -1)[permutation][back[0]],
