@@ -14,6 +14,7 @@ from scipy.stats import gamma
 
 from keyless.engine.forms import Form
 from keyless.engine.matches import matched
+from keyless.engine.replicates import averaged_over_replicates
 from keyless.engine.search import Search
 from keyless.pairs.limits import Limits
 from keyless.progress import Deadline, cut_short, is_late
@@ -87,7 +88,7 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
         ratios: Any = None
         with cut_short(deadline):
             search = Search(form.left, form.right, others, starts=[("known pairs", start)], spaces=0)
-            ratios = search.run().ratios
+            ratios = averaged_over_replicates(replace(form, matching=search.run()), limits=others)
         if ratios is None:
             break
         chances = matched(ratios, None)[1].pairs
