@@ -33,7 +33,7 @@ import keyless
 from keyless import plots
 from keyless.assignment import assign
 from keyless.datasets import ShuffledTables, make_shuffled_tables
-from keyless.engine import Side, find_pair
+from keyless.engine import Side, Task, find_pair
 from keyless.engine.crossing import crossings
 from keyless.maps import CanonicalModel, Coupled, cross_fit
 from keyless.maps.rotations import anneal, procrustes
@@ -42,7 +42,6 @@ from keyless.metrics import hamming
 from keyless.model.factor_model import FactorModel, fit_table, information, posterior
 from keyless.model.factors import Factors, principal_factors
 from keyless.model.scales import scale_table
-from keyless.pairs import Limits
 from keyless.pairs.likelihood import couple, expected_log_ratio
 from keyless.plots import COLOURS, GRID, INK, MUTED
 
@@ -247,7 +246,7 @@ def likelihood() -> Drawn:
     data = example()
     truth = data.truth["lab"]
     links = keyless.link(data.tables, random_state=SEED)
-    pair = find_pair(*(Side(table) for table in data.tables.values()))
+    pair = find_pair(*(Side(table) for table in data.tables.values()), Task())
     if not np.array_equal(pair.permutation, links.permutations["lab"]):
         raise RuntimeError("the engine and keyless.link should find the same rows here; choose another seed")
     found, ratios = links.found["lab"], pair.ratios
@@ -461,13 +460,11 @@ def crossing(splits: int = 6) -> Drawn:
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     cases = {"right": ("the same patients", people), "strangers": ("other patients of the same four groups", others)}
     for ax, (case, (title, entities)) in zip(panels, cases.items(), strict=True):
-        link = find_pair(clinic, shown(entities, slice(20, 35)), seed=SEED)
+        link = find_pair(clinic, shown(entities, slice(20, 35)), Task(seed=SEED))
         # The engine has rows in an order of its own.
         permutation = np.append(np.argsort(link.orders[1]), -1)[link.permutation[link.orders[0]]]
-        limits = Limits(link.ratios.shape)
-        found = [
-            crossings(link.form, permutation, limits=limits, comparisons=1, seed=seed)[0] for seed in range(splits)
-        ]
+        tasks = (Task(comparisons=1, seed=seed) for seed in range(splits))
+        found = [crossings(link.form, permutation, task)[0] for task in tasks]
         same, crossed = (np.array([getattr(one, kind) for one in found]) for kind in ("same", "chance"))
         place = np.arange(splits)
         ax.hlines(place, same, crossed, color=MUTED, linewidth=1.6)

@@ -67,3 +67,12 @@ def test_a_picture_made_again_is_the_same(maker, tmp_path):
     stated = maker.draw("problem", tmp_path)
     assert (tmp_path / "problem.svg").read_bytes() == kept
     assert stated == json.loads(maker.FIGURES.read_text(encoding="utf-8"))["problem"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["likelihood", "crossing"])
+def test_pictures_of_the_engine_can_be_made(maker, tmp_path, name):
+    """They call parts of the engine directly, which a change of those parts may break."""
+    stated = maker.draw(name, tmp_path)
+    assert (tmp_path / f"{name}.svg").stat().st_size > 0
+    assert list(stated) == list(json.loads(maker.FIGURES.read_text(encoding="utf-8"))[name])

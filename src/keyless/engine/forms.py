@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.engine.refine import Matching, Refinement
+from keyless.engine.refine import MOST_ROUNDS, Matching, Refinement
 from keyless.engine.side import Side
 from keyless.maps.alternation import Alternation
 from keyless.model.factors import Factors
@@ -40,9 +40,6 @@ _SUREST_SHARE = 0.5
 
 _ATTEMPTS = 5
 """How often the best form is begun again, as long as it becomes better."""
-
-_ROUNDS = 25
-"""The most rounds of refining."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +125,7 @@ def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str], de
                 alternation.begin(coupling)
                 alternation.climb(way, [max(form.left.rank, form.right.rank)] * _STEPS)
                 coupling = alternation.coupling()
-            matching = refinement.run(coupling, rounds=_ROUNDS, common=begun.common, deadline=deadline)
+            matching = refinement.run(coupling, rounds=MOST_ROUNDS, common=begun.common, deadline=deadline)
             if matching.better_than(best.matching):
                 best = Form(form.scales, form.left, form.right, matching, bred=best.bred)
     return best

@@ -15,7 +15,7 @@ from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, less_crowding, scaled
 from keyless.progress import Deadline, check_time, is_late
 
-__all__ = ["CLEARLY_MORE", "Matching", "Refinement", "identification"]
+__all__ = ["CLEARLY_MORE", "FIRST_ROUNDS", "MOST_ROUNDS", "Matching", "Refinement", "identification"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -29,6 +29,9 @@ _SETTLED = 0.01
 
 _PATIENCE = 4
 """Rounds without an improvement after which nothing more is expected."""
+
+MOST_ROUNDS, FIRST_ROUNDS = 25, 8
+"""The most rounds of refining; few candidates need more than ten. And the rounds by which candidates are compared."""
 
 CLEARLY_MORE = 1.1
 """Times the information of all pairs from which fewer pairs are preferred to more."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keyless.engine.refine import Matching, Refinement, identification
+from keyless.engine.refine import FIRST_ROUNDS, MOST_ROUNDS, Matching, Refinement, identification
 from keyless.maps.alternation import Alternation, Candidate
 from keyless.maps.moments import MOST_MAPS, moment_maps
 from keyless.maps.seeds import grown_from
@@ -81,12 +81,6 @@ rows that cannot be told apart."""
 
 _FULLY = 0.95
 """Part of log(rows) nats from which partners stand out so far that breeding has nothing to add."""
-
-_ROUNDS = 25
-"""The most rounds of refining; few candidates need more than ten."""
-
-_FIRST_ROUNDS = 8
-"""Rounds of refining by which candidates are compared."""
 
 STANDS_OUT = 0.85
 """Part of log(rows) nats by which partners stand out in a link that ends the search at once.
@@ -233,12 +227,12 @@ class Search:
         refinement = self.refinement
         if self.sampled:
             refinement = Refinement(self.left.compact, self.right.compact, limits=self.limits)
-            rounds = 1 if is_late(self.deadline) else _FIRST_ROUNDS
+            rounds = 1 if is_late(self.deadline) else FIRST_ROUNDS
             best = refinement.run(self._of_all_rows(best), rounds=rounds, deadline=self.deadline)
         if is_late(self.deadline):
             return best
         with cut_short(self.deadline):
-            further = refinement.run(best.coupling, rounds=_ROUNDS, common=best.common, deadline=self.deadline)
+            further = refinement.run(best.coupling, rounds=MOST_ROUNDS, common=best.common, deadline=self.deadline)
             return max(best, further, key=lambda matching: matching.strength)
         return best
 
@@ -363,7 +357,7 @@ class Search:
                     break
                 with cut_short(None if first else self.deadline):
                     one.refined = self.refinement.run(
-                        one.coupling, rounds=1 if late else _FIRST_ROUNDS, deadline=self.deadline
+                        one.coupling, rounds=1 if late else FIRST_ROUNDS, deadline=self.deadline
                     )
                     one.coupling = None  # the matching has its own
                     one.contradicted = self.refinement.contradicted(one.refined.coupling)
@@ -380,7 +374,7 @@ class Search:
         self.bred = True
         parents, fruitless = [best], 0
         for _, coupling in self.pool:
-            parents.append(self.refinement.run(coupling, rounds=_FIRST_ROUNDS, deadline=self.deadline))
+            parents.append(self.refinement.run(coupling, rounds=FIRST_ROUNDS, deadline=self.deadline))
         rng, count = np.random.default_rng(0), len(self.workers)
         for _ in range(self._generations()):
             parents = _distinct(parents, _POOL)
@@ -409,7 +403,7 @@ class Search:
         climbing = self.workers[worker][0]
         climbing.begin(np.sqrt(parents[0].coupling * parents[1].coupling))
         climbing.climb("child", [self.top] * (_LEVEL + 1))
-        return self.refinement.run(climbing.coupling(), rounds=_FIRST_ROUNDS, deadline=self.deadline)
+        return self.refinement.run(climbing.coupling(), rounds=FIRST_ROUNDS, deadline=self.deadline)
 
     def _of_all_rows(self, best: Matching) -> Any:
         """Return the coupling of all rows that a map found on some of them gives."""

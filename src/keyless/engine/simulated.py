@@ -15,7 +15,7 @@ import numpy as np
 
 from keyless.engine.forms import Form
 from keyless.engine.matches import NOT_REFUTED, matched
-from keyless.engine.refine import Matching, Refinement
+from keyless.engine.refine import FIRST_ROUNDS, Matching, Refinement
 from keyless.maps.canonical import CanonicalModel
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import Posterior, pair_places
@@ -32,9 +32,6 @@ takes seconds."""
 
 _ROWS, _MOST_DRAWINGS = 1_000, 4
 """Rows of all drawn tables together, and the most drawings: the share right of so many is known to 0.01 or 0.02."""
-
-_ROUNDS = 8
-"""Rounds of matching and fitting, as many as candidates of a search are compared by."""
 
 _POWERS = np.linspace(0.3, 1.0, 15)
 """Powers of the probabilities of a row's answers that are tried."""
@@ -143,7 +140,7 @@ class _Drawing:
         coupling = np.zeros(self.limits.shape, dtype=np.float32)
         coupling[rows, self.permutation[rows]] = 1.0
         refinement = Refinement(self.form.left.compact, right, limits=self.limits)
-        return refinement.run(coupling, rounds=_ROUNDS, common=float(len(rows)))
+        return refinement.run(coupling, rounds=FIRST_ROUNDS, common=float(len(rows)))
 
 
 def _of_strength(model: CanonicalModel, strength: float) -> CanonicalModel:
