@@ -69,8 +69,9 @@ def test_a_picture_made_again_is_the_same(maker, tmp_path):
     assert stated == json.loads(maker.FIGURES.read_text(encoding="utf-8"))["problem"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["likelihood", "crossing"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("likelihood", marks=pytest.mark.slow), pytest.param("crossing", marks=pytest.mark.soak)]
+)
 def test_pictures_of_the_engine_can_be_made(maker, tmp_path, name):
     """They call parts of the engine directly, which a change of those parts may break."""
     stated = maker.draw(name, tmp_path)

@@ -60,6 +60,11 @@ def test_differences_that_partners_show_are_no_noise(shared):
     assert differences_are_shared(rows, found, weights, np.full(5, CORRELATION)) == shared
 
 
+def test_rows_without_matched_replicates_are_left_as_they_are():
+    places = np.random.default_rng(0).normal(size=(10, 3))
+    assert differences_are_shared(places, places, np.eye(10), np.full(3, 0.9))
+
+
 def form_of(kind, seed):
     rng = np.random.default_rng(seed)
     latent = latents(kind, rng)

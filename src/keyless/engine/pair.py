@@ -212,7 +212,7 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
         if form.by_columns and columns is not None:
             with cut_short(deadline, grace=True):
                 form = columns.in_factors(form)
-        ratios = averaged_over_replicates(form, limits=own)
+        ratios = form.matching.ratios if is_late(deadline) else averaged_over_replicates(form, limits=own)
         permutation, chances, everybody = matched(ratios, task.every_row, crowded=form.crowded)
     back = [np.argsort(side.order) for side in (left, right)]
     return PairLink(

@@ -80,7 +80,7 @@ def differences_are_shared(
 
     Matching picks partners that differ alike, so that noise seems to be shared, too. Therefore partners are drawn in
     both ways, about each row and about the mean of its replicates, and are matched anew. The differences are shared
-    if that is nearer to what is found.
+    if that is nearer to what is found, and where no two replicates are matched, so that nothing speaks against it.
 
     Args:
         places: of matched rows.
@@ -88,8 +88,10 @@ def differences_are_shared(
         weights: rows × rows, of the mean of each row and its replicates.
         correlations: of partners.
     """
+    if not np.triu(weights, 1).any():
+        return True
     rng = np.random.default_rng(0)
-    mean = weights @ places / np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    mean = weights @ places / weights.sum(axis=1, keepdims=True)
     noise = rng.normal(size=places.shape)
     about_rows = correlations * places + np.sqrt(1 - correlations**2) * noise
     about_means = mean + np.sqrt(1 - correlations) * noise
