@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from keyless.assignment import assign
 from keyless.engine.forms import Form
+from keyless.engine.matches import every_row_matched
 from keyless.engine.refine import Matching, Refinement, identification
 from keyless.engine.search import STANDS_OUT
 from keyless.engine.side import Side
@@ -225,7 +225,7 @@ class ColumnModel:
         for _ in range(_ROUNDS):
             before, ratios = coupling, self._ratios(whole, [model])
             if everybody:
-                permutation = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
+                permutation = every_row_matched(ratios)
                 rows = np.flatnonzero(permutation >= 0)
                 coupling = np.zeros(ratios.shape, dtype=np.float32)
                 coupling[rows, permutation[rows]] = 1.0

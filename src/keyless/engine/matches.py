@@ -27,6 +27,7 @@ from keyless.sizes import TELLING_ROWS
 
 __all__ = [
     "NOT_REFUTED",
+    "every_row_matched",
     "fitted_power",
     "holds_the_same_rows",
     "likely_matches",
@@ -90,7 +91,7 @@ def matched(ratios: FloatArray, every_row: bool | None, *, crowded: bool = False
     plain = ratios
     if crowded:
         ratios = less_crowding(plain)
-    whole = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
+    whole = every_row_matched(ratios)
     rows = np.flatnonzero(whole >= 0)
     columns = whole[rows]
     found: Posterior | None = None
@@ -126,6 +127,15 @@ def matched(ratios: FloatArray, every_row: bool | None, *, crowded: bool = False
     return _stated(listed, found), found, False
 
 
+def every_row_matched(ratios: FloatArray) -> IntArray:
+    """Return the one-to-one matches of the largest sum, of every row of the smaller table that may have one; else −1.
+
+    Args:
+        ratios: left × right rows, log-likelihood ratios; −∞ where a pair must not be.
+    """
+    return np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
+
+
 def _best_matches(ratios: sparse.csr_array, chances: Posterior) -> IntArray:
     """Return the likeliest one-to-one matches; −1 for rows that are likelier alone."""
     return best_matching(with_data(ratios, ratios.data + chances.odds)).permutation
@@ -141,7 +151,7 @@ def _completed(permutation: IntArray, ratios: FloatArray) -> IntArray:
     rows = np.flatnonzero(permutation < 0)
     columns = np.setdiff1d(np.arange(ratios.shape[1]), permutation)
     rest = ratios[np.ix_(rows, columns)]
-    found = np.asarray(assign(np.where(np.isfinite(rest), -rest, np.inf)), dtype=np.int64)
+    found = every_row_matched(rest)
     completed = permutation.copy()
     completed[rows] = np.append(columns, -1)[found]
     return completed

@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from keyless.assignment import assign
 from keyless.engine.forms import Form
+from keyless.engine.matches import every_row_matched
 from keyless.maps.canonical import CanonicalModel
 from keyless.pairs.limits import Limits
 from keyless.sizes import TELLING_ROWS
 
-__all__ = ["averaged_over_replicates", "replicate_weights"]
+__all__ = ["averaged_over_replicates", "differences_are_shared", "replicate_weights"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _MOST_ROWS = 3_000
 """Rows of a table up to which replicates are looked for: all its pairs are compared, which take 72 MB."""
@@ -59,7 +58,7 @@ def averaged_over_replicates(form: Form, *, limits: Limits) -> FloatArray:
     left, right = (replicate_weights(side, model.correlations, model.tail) for side in places)
     if left is None or right is None:
         return ratios
-    partners = np.asarray(assign(np.where(np.isfinite(ratios), -ratios, np.inf)), dtype=np.int64)
+    partners = every_row_matched(ratios)
     rows = np.flatnonzero(partners >= 0)
     both = places[0][rows], places[1][partners[rows]]
     for weights, (own, others), index in ((left, both, rows), (right, both[::-1], partners[rows])):
@@ -99,7 +98,7 @@ def differences_are_shared(
     model = _between_places(correlations)
     shared = []
     for drawn in (about_rows, about_means):
-        found = np.asarray(assign(-model.log_ratios(places, drawn)), dtype=np.int64)
+        found = every_row_matched(model.log_ratios(places, drawn))
         shared.append(_shared_part(places, drawn[found], weights, correlations))
     actual = _shared_part(places, partners, weights, correlations)
     return abs(actual - shared[0]) <= abs(actual - shared[1])
