@@ -1,82 +1,152 @@
-"""Partners that were overlooked in crowded places: how many there are, and what that does to the probabilities."""
+"""Partners that were overlooked among rows without match: how many there are, which, and what that does to a link."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 
-from keyless.pairs.overlooked import Overlooked, overlooked_partners, with_overlooked
-from keyless.pairs.posterior import Posterior
+import keyless
+from keyless.engine.by_columns import ColumnSearch
+from keyless.pairs.overlooked import Fits, Overlooked, left_over, with_left_over, with_overlooked
 
 
-def chances_of(seed, shape=(7, 9)):
+def fits(seed, *, overlooked, rows=400, better=4.0):
+    """Return fits of rows of which a share has a partner that was overlooked, and which rows those are."""
     rng = np.random.default_rng(seed)
-    weights = rng.exponential(size=shape) ** 3
-    share = weights / (weights.sum(axis=1, keepdims=True) + rng.exponential(size=(shape[0], 1)))
-    share /= np.maximum(1.0, share.sum(axis=0))
-    return Posterior(sparse.csr_array(share), float(share.sum()), 0.0)
+    partner = rng.random(rows) < overlooked
+    return Fits(rng.normal(size=rows) + better * partner, rng.normal(size=1000)), partner
 
 
-def rows_without_partner(seed, *, missed):
-    """Return probabilities and places: half of the rows crowded; a fifth is alone, and more seem so in the crowd.
-
-    Args:
-        seed: of all random numbers.
-        missed: share of the partners in crowded places that were overlooked.
-    """
+def drawn_tables(seed, rows=300, *, common=200, matched=150):
+    """Return ratios of tables whose first rows are partners, of which some were matched, and the permutation."""
     rng = np.random.default_rng(seed)
-    rows = 2000
-    places = rng.normal(size=(rows, 4)) * np.repeat([0.05, 1.0], rows // 2)[:, None]
-    found = rng.random(rows) < 0.8
-    overlooked = found & (rng.random(rows) < missed) & (np.arange(rows) < rows // 2)
-    pairs = sparse.diags_array((found & ~overlooked).astype(float)).tocsr()
-    return Posterior(sparse.csr_array(pairs), float(pairs.sum()), 0.0), places, int(overlooked.sum())
+    ratios = rng.normal(size=(rows, rows))
+    ratios[np.arange(common), np.arange(common)] += 8.0
+    permutation = np.full(rows, -1)
+    permutation[:matched] = np.arange(matched)
+    return ratios, permutation
 
 
-@pytest.mark.parametrize("missed", [0.0, 0.3])
-def test_as_many_are_overlooked_as_seem_alone_in_crowds_beyond_other_places(missed):
-    chances, places, truth = rows_without_partner(0, missed=missed)
-    found = overlooked_partners(chances, (places, places))
-    # Of 1,000 rows in either half a fifth is alone, with a standard error of 0.4 · √1000 = 13 each.
-    assert abs(found.count - truth) < 3 * 13 * np.sqrt(2)
-    # The narrow rows are crowded, but for a few at the rim of either half.
-    assert found.crowded[0][:1000].mean() > 0.95
-    assert found.crowded[0].mean() == pytest.approx(0.5, abs=0.001)
+def test_levels_are_shares_of_matched_rows_that_fit_as_well():
+    own, others = np.array([0.5, 2.0, -np.inf, 1.0]), np.array([1.0, -np.inf, 0.0, 3.0, 1.0])
+    expected = [(1 + sum(other >= one for other in others)) / 6 for one in own]
+    assert Fits(own, others).levels.tolist() == expected
 
 
-def test_fewer_rows_alone_in_crowds_are_no_overlooked_partners():
-    chances, places, _ = rows_without_partner(1, missed=0.4)
-    assert overlooked_partners(chances, (-places[::-1], places[::-1])).count == 0.0
+@pytest.mark.parametrize("overlooked", [0.0, 0.3, 0.8])
+def test_the_share_is_that_of_overlooked_partners(overlooked):
+    shares = [fits(seed, overlooked=overlooked)[0].share for seed in range(40)]
+    # Rows in the upper half are counted twice: a standard error of √(400 · (1 − share)/2 · …) below 2 · 0.025 each.
+    assert np.mean(shares) == pytest.approx(overlooked, abs=0.03)
+    assert np.std(shares) < 0.08
 
 
-def test_a_single_row_has_no_crowd():
-    chances = Posterior(sparse.csr_array([[0.5]]), 0.5, 0.0)
-    found = overlooked_partners(chances, (np.zeros((1, 2)), np.zeros((1, 2))))
-    assert found.count == 0.0
-    assert with_overlooked(chances, np.array([-1]), found, None) is chances
+def test_few_rows_prove_nothing():
+    assert Fits(np.array([9.0]), np.zeros(100)).share <= 0.0
+    assert Fits(np.full(9, 9.0), np.zeros(100)).share == pytest.approx(1 - 2 / 10)
 
 
-@pytest.mark.parametrize("allowed", [None, np.arange(63).reshape(7, 9) % 5 > 0])
-def test_overlooked_partners_are_sought_among_crowded_rows_without_match(allowed):
-    chances = chances_of(3)
-    permutation = np.array([4, -1, 2, -1, -1, 0, -1])
-    crowded = np.array([1, 1, 1, 0, 1, 0, 1], dtype=bool), np.array([0, 1, 0, 1, 0, 1, 1, 0, 1], dtype=bool)
-    found = with_overlooked(chances, permutation, Overlooked(0.4, crowded), allowed)
-    expected = chances.pairs.toarray()
-    left, right = [1, 4, 6], [1, 3, 5, 6, 8]
-    alone = chances.alone()[left], chances.alone(1)[right]
-    for i, row in enumerate(left):
-        for j, column in enumerate(right):
-            if allowed is None or allowed[row, column]:
-                expected[row, column] += 0.4 * alone[0][i] / alone[0].sum() * alone[1][j] / alone[1].sum()
-    np.testing.assert_allclose(found.pairs.toarray(), expected, rtol=1e-12)
-    assert found.common == pytest.approx(expected.sum())
+def test_chances_hold_and_rise_with_the_fit():
+    stated, right = [], []
+    for seed in range(30):
+        found, partner = fits(seed, overlooked=0.4, better=2.0)
+        chances = found.chances
+        order = np.argsort(found.unmatched)
+        assert np.all(np.diff(chances[order]) >= -1e-12)
+        stated.append(chances)
+        right.append(partner)
+    stated, right = np.concatenate(stated), np.concatenate(right)
+    for low, high in ((0.0, 0.2), (0.2, 0.5), (0.5, 0.8), (0.8, 1.01)):
+        some = (stated >= low) & (stated < high)
+        assert some.sum() > 200
+        assert stated[some].mean() == pytest.approx(right[some].mean(), abs=0.08)
 
 
-def test_no_more_partners_are_overlooked_than_rows_seem_alone():
-    chances = chances_of(4)
-    everywhere = np.ones(7, dtype=bool), np.ones(9, dtype=bool)
-    found = with_overlooked(chances, np.full(7, -1), Overlooked(1e9, everywhere), None)
-    np.testing.assert_allclose(found.alone(), 0.0, atol=1e-12)
-    assert found.pairs.sum(axis=0).max() <= 1 + 1e-12
-    # Rows that are matched are not looked at.
-    assert with_overlooked(chances, np.arange(7), Overlooked(3.0, everywhere), None) is chances
+def test_rows_that_fit_by_chance_have_no_overlooked_partner():
+    chances = np.mean([fits(seed, overlooked=0.0)[0].chances.mean() for seed in range(20)])
+    assert chances < 0.06
+
+
+def test_overlooked_partners_are_matched_and_probabilities_stay_distributions():
+    ratios, permutation = drawn_tables(1)
+    pairs = np.zeros_like(ratios)
+    pairs[np.arange(150), np.arange(150)] = 0.9
+    pairs[240, 3] = 0.05  # a row without match, and the partner of another
+    matches, found = with_left_over(permutation, pairs, ratios)
+    # Partners fit by 8 nats more than by chance, whose best of 150 is 2.5 in the mean.
+    assert np.mean(matches[:200] == np.arange(200)) > 0.98
+    assert np.mean(matches[200:] == -1) > 0.98
+    assert found.sum(axis=0).max() <= 1 + 1e-9
+    assert found.sum(axis=1).max() <= 1 + 1e-9
+    # What is said of rows with match stays.
+    np.testing.assert_allclose(found[:, :150], pairs[:, :150])
+    alone = 1 - found.sum(axis=1)
+    # A standard error of the share of 1/√150 · 2 · ½ = 0.08.
+    assert alone[150:200].mean() < 0.25
+    assert alone[200:].mean() > 0.75
+
+
+def test_pairs_that_must_not_be_are_not_found():
+    ratios, permutation = drawn_tables(2)
+    ratios[160, 160] = -np.inf
+    ratios[170] = -np.inf
+    matches, found = with_left_over(permutation, np.zeros_like(ratios), ratios)
+    assert matches[170] == -1
+    assert found[160, 160] == 0
+    assert found[170].sum() == 0
+
+
+def test_listed_pairs_give_the_answer_of_all_pairs():
+    ratios, permutation = drawn_tables(3)
+    rows, columns, matched, partners = left_over(permutation, len(ratios))
+    block = ratios[np.ix_(rows, columns)]
+    told = (
+        Fits(block.max(axis=1), ratios[np.ix_(matched, columns)].max(axis=1)),
+        Fits(block.max(axis=0), ratios[np.ix_(rows, partners)].max(axis=0)),
+    )
+    dense = with_overlooked(permutation, np.zeros_like(ratios), Overlooked(rows, columns, block, *told))
+    listed = with_overlooked(
+        permutation,
+        sparse.csr_array(ratios.shape),
+        Overlooked(rows, columns, sparse.csr_array(block), *told),
+    )
+    assert np.array_equal(dense[0], listed[0])
+    np.testing.assert_allclose(dense[1], listed[1].toarray(), rtol=1e-9)
+
+
+def test_nothing_changes_where_as_many_pairs_are_expected():
+    ratios, permutation = drawn_tables(4)
+    pairs = np.zeros_like(ratios)
+    pairs[150:, 150:] = 1 / 200
+    assert with_left_over(permutation, pairs, ratios) == (permutation, pairs)
+    everybody = np.arange(300)
+    assert with_left_over(everybody, pairs, ratios) == (everybody, pairs)
+
+
+@pytest.mark.slow
+def test_rows_whose_partners_fit_badly_are_matched_all_the_same(monkeypatch):
+    """A model that is fitted to the surest pairs is too strict for all others."""
+    rng = np.random.default_rng(5)
+    rows, traits = 800, 6
+    latent = rng.normal(size=(rows, traits))
+    first, second = np.arange(720), rng.permutation(np.arange(160, rows))
+    tables = {}
+    for name, width, own in (("a", 18, first), ("b", 14, second)):
+        view = latent + 0.05 * rng.normal(size=latent.shape)
+        columns = view @ rng.normal(size=(traits, width)) + 0.05 * rng.normal(size=(rows, width))
+        tables[name] = pd.DataFrame(columns[own])
+    place = {int(entity): at for at, entity in enumerate(second)}
+    truth = np.array([place.get(int(entity), -1) for entity in first])
+    found = keyless.link(tables, random_state=0).found["b"]
+    monkeypatch.setattr(ColumnSearch, "with_left_over", lambda _self, _left, _right, _places, matched: matched)
+    before = keyless.link(tables, random_state=0).found["b"]
+    missed = [np.sum((one.permutation < 0) & (truth >= 0)) for one in (found, before)]
+    assert missed[0] < missed[1] / 2
+    for one in (found, before):
+        matched = one.permutation >= 0
+        assert np.mean(one.permutation[matched] == truth[matched]) > 0.98
+    errors = [
+        abs(one.probability[one.permutation < 0].mean() - np.mean(truth[one.permutation < 0] < 0))
+        for one in (found, before)
+    ]
+    assert errors[0] < errors[1]

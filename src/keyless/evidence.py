@@ -48,9 +48,6 @@ _CHANCE = 0.7
 """Part of the nats above chance that are asked for, below which a link that is not found again is no better than one of
 strangers."""
 
-_FORETOLD = 1e-3
-"""Probability of foretelling known pairs as well by a map that says nothing, below which the map is believed."""
-
 _MOST = 0.5
 """Share of the matches above which most are right, or the first choice of their partners."""
 
@@ -187,7 +184,7 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
     # Most matches must be right by their own probabilities, and the first choice of maps that have not seen them.
     stated = float(link.probability[rows].mean()) if rows.size else 0.0
     sharp = min(evidence.sharpness, stated) > _MOST
-    if rows.size and link.foretold.chance < _FORETOLD:
+    if rows.size and link.foretold.proven:
         # Known pairs prove the map, and what share of first choices is right.
         belief = link.foretold.belief(stated)
         return replace(_judged(evidence, believed=True, sharp=sharp and stated * belief > _MOST), belief=belief)

@@ -33,6 +33,7 @@ from keyless.maps.signatures import SPACES
 from keyless.model.factor_model import FactorModel, fit, initial_model, model_from_directions
 from keyless.model.moments import Moments, fit_moments
 from keyless.options import Options
+from keyless.pairs.overlooked import with_left_over
 from keyless.pairs.posterior import less_crowding
 from keyless.pairs.stated import with_known_pairs
 from keyless.prepared import Prepared, rows_of
@@ -377,6 +378,8 @@ class Searches(Prepared):
             permutation, coupling = shared.permutation, shared.pairs
             evidence = judged_rows(evidence, shared.probability[permutation >= 0])
         elif not self.shares and evidence.believed:
+            if not sparse.issparse(ratios):
+                permutation, coupling = with_left_over(permutation, coupling, ratios)
             # Rows in a crowd fit many others, which are no repeats of one of them.
             rivals = best_rivals(less_crowding(ratios), permutation)
         if isinstance(coupling, sparse.csr_array) and not self.large:

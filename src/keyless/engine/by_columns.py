@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy import sparse
 
 from keyless.arrays import IntArray
 from keyless.cluster import LOCAL, OnDisk, current_workers, local_workers
@@ -42,7 +43,8 @@ from keyless.pairs.cells import CELL
 from keyless.pairs.constraints import Constraints
 from keyless.pairs.limits import Limits
 from keyless.pairs.matching import Matched, match_listed
-from keyless.pairs.posterior import FIRST_SHARE, prior_log_odds
+from keyless.pairs.overlooked import Fits, Overlooked, left_over, with_overlooked
+from keyless.pairs.posterior import FIRST_SHARE, largest, pair_places, prior_log_odds
 from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, is_late, time_left
 from keyless.saved.checkpoints import Checkpoints
@@ -364,7 +366,31 @@ class ColumnSearch:
             if not matched.every_row or np.count_nonzero(matched.permutation < 0) == len(rows):
                 break
         told = np.union1d(self.fitted, limits.known[:, 0])
-        return matched, tested(matched, places, fitted=told)
+        test = tested(matched, places, fitted=told)
+        if proposed.convincing and not matched.every_row and limits.groups is None and not self.expired():
+            matched = self.with_left_over(left, right, places, matched)
+        return matched, test
+
+    def with_left_over(self, left: Entities, right: Entities, places: Places, matched: Matched) -> Matched:
+        """Return the matches with overlooked partners among rows without match."""
+        rows, columns, some, partners = left_over(matched.permutation, len(right))
+        if not (len(rows) and len(columns) and len(some)):
+            return matched
+        forth = self.candidates(left, right, places, parts=[(np.union1d(rows, some), columns)], every=True).ratios
+        back = self.candidates(
+            right, left, (places[1], places[0]), parts=[(np.union1d(columns, partners), rows)], every=True
+        ).ratios
+        best = [largest(pair_places(each)[0], each.data, each.shape[0]) for each in (forth, back)]
+        found = Overlooked(
+            rows,
+            columns,
+            sparse.csr_array(forth[rows][:, columns]),
+            Fits(best[0][rows], best[0][some]),
+            Fits(best[1][columns], best[1][partners]),
+        )
+        permutation, pairs = with_overlooked(matched.permutation, matched.chances.pairs, found)
+        matching = replace(matched.matching, permutation=permutation)
+        return replace(matched, matching=matching, chances=replace(matched.chances, pairs=pairs, common=pairs.sum()))
 
     def candidates(self, left: Entities, right: Entities, places: Places, **chosen: Any) -> Candidates:
         """Find candidates, and keep count of the work."""

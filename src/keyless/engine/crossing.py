@@ -301,7 +301,7 @@ def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[
     """Yield comparisons with tables in which every right factor has its rows permuted on its own."""
     while True:
         shuffled = np.column_stack([rng.permutation(column) for column in form.right.scores.T])
-        right = Factors(whitened(shuffled), form.right.strengths)
+        right = Factors(whitened(shuffled), form.right.strengths, form.right.signal_rank)
         chance = Search(form.left, right, limits, spaces=_SPACES, breed=form.bred).run()
         found = Crossing(form.matching.identification, chance.identification, halved=False)
         if not form.by_columns:
@@ -328,4 +328,4 @@ def _searched(left: Factors, right: Factors, starts: Sequence[tuple[str, FloatAr
 def _some(factors: Factors, rows: IntArray) -> Factors:
     """Return the factors of some rows, whitened again; fewer of them for few rows."""
     rank = max(2, min(factors.rank, len(rows) // ROWS_PER_FACTOR))
-    return Factors(whitened(factors.scores[rows, :rank]), factors.strengths[:rank])
+    return Factors(whitened(factors.scores[rows, :rank]), factors.strengths[:rank], min(factors.signal_rank, rank))

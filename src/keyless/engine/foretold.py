@@ -27,6 +27,9 @@ FEWEST_KNOWN = 4
 _BEFORE = 2.0
 """Pairs that are taken to be foretold as stated, before any is seen."""
 
+_PROVEN = 1e-3
+"""Probability of foretelling known pairs as well by a map that says nothing, below which the map is believed."""
+
 _PARTS = 10
 """Parts of the known pairs that are left out in turn, each for one search."""
 
@@ -46,6 +49,11 @@ class Foretold:
     first: int = 0
     expected: float = 0.0
     chance: float = 1.0
+
+    @property
+    def proven(self) -> bool:
+        """Whether known pairs prove the map."""
+        return self.chance < _PROVEN
 
     def belief(self, stated: float) -> float:
         """Return what stated probabilities are to be multiplied by, so that they hold for the pairs left out.

@@ -22,7 +22,6 @@ from keyless.engine.task import Task
 from keyless.errors import CONVERGED, Status
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
-from keyless.pairs.overlooked import overlooked_partners, with_overlooked
 from keyless.pairs.posterior import Posterior
 from keyless.parallel import one_thread
 from keyless.progress import Deadline, cut_short, is_late
@@ -127,6 +126,9 @@ def compared(link: PairLink, left: Side, right: Side, task: Task) -> PairLink:
     if link.crossings:
         return link
     permutation = np.append(np.argsort(columns), -1)[link.permutation[rows]]
+    if foretold.proven:
+        # Chance decides nothing then: one comparison shows what it reaches.
+        own = replace(own, comparisons=min(own.comparisons, 1))
     with one_thread():
         found = crossings(link.form, permutation, own, sides=(left, right))
     link = replace(link, crossings=tuple(found))
@@ -137,7 +139,7 @@ def compared(link: PairLink, left: Side, right: Side, task: Task) -> PairLink:
 
 
 def _as_can_be_trusted(link: PairLink, permutation: IntArray, limits: Limits) -> PairLink:
-    """Return a link with probabilities that hold on tables drawn from its map, and partners that were overlooked.
+    """Return a link with probabilities that hold on tables drawn from its map.
 
     Args:
         link: what was found.
@@ -154,10 +156,6 @@ def _as_can_be_trusted(link: PairLink, permutation: IntArray, limits: Limits) ->
     matches = link.permutation
     if not link.every_row:
         matches = likely_matches(matches, chances)
-        back, allowed = [np.argsort(order) for order in link.orders], limits.mask()
-        left, right = form.matching.fit.whole.places(form.left.compact, form.right.compact)
-        overlooked = overlooked_partners(chances, (left[back[0]], right[back[1]]))
-        chances = with_overlooked(chances, matches, overlooked, None if allowed is None else allowed[np.ix_(*back)])
     return replace(link, permutation=matches, probability=chances.answers(matches), pairs=chances.pairs.toarray())
 
 

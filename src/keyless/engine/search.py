@@ -10,7 +10,7 @@ of them is right in other rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from keyless.engine.refine import FIRST_ROUNDS, MOST_ROUNDS, Matching, Refinement, identification
 from keyless.maps.alternation import Alternation, Candidate
+from keyless.maps.clusters import MOST_PROPOSED, Blocks, blocks_of_clusters, grown_in_blocks
 from keyless.maps.moments import MOST_MAPS, moment_maps
 from keyless.maps.seeds import grown_from
 from keyless.maps.signatures import SPACES, coupled_by_map, first_couplings
@@ -125,11 +126,13 @@ class _Proposal(NamedTuple):
         coupling: left × right rows.
         factors: leading factors of either table that it is a map of, with which a climb begins; None: it is rough and
             has to grow in all ways.
+        blocks: clusters that correspond, inside which it grows; None: rows of all clusters are coupled.
     """
 
     name: str
     coupling: FloatArray
     factors: int | None = None
+    blocks: Blocks | None = None
 
 
 @dataclass
@@ -208,7 +211,7 @@ class Search:
     def run(self) -> Matching:
         """Return the matching whose partners stand out most."""
         spaces = SPACES[: self.spaces]
-        total = len(self.starts) + len(self._seed_ranks()) + MOST_MAPS + 2 * len(spaces)
+        total = len(self.starts) + len(self._seed_ranks()) + MOST_PROPOSED + MOST_MAPS + 2 * len(spaces)
         proposals = self._proposals(spaces)
         number = 0
         while some := self._some(proposals):
@@ -265,10 +268,13 @@ class Search:
         for rank in self._seed_ranks():
             known = self.refinement.limits.known
             yield _Proposal(f"known pairs with {rank} factors", grown_from(growing, known, rank))
+        for found in () if is_late(self.deadline) else blocks_of_clusters(self.left, self.right, self.rows):
+            blocks = found if self.allowed is None else replace(found, allowed=found.allowed & self.allowed)
+            yield _Proposal(blocks.name, blocks.coupling, blocks=blocks)
         # When it is late, one rough coupling is enough: it is there at once.
-        for name, found in () if is_late(self.deadline) else moment_maps(self.left, self.right):
-            coupling = coupled_by_map(self.climbing.left, self.climbing.right, found, allowed=self.allowed)
-            yield _Proposal(name, coupling, max(found.shape))
+        for name, cross in () if is_late(self.deadline) else moment_maps(self.left, self.right):
+            coupling = coupled_by_map(self.climbing.left, self.climbing.right, cross, allowed=self.allowed)
+            yield _Proposal(name, coupling, max(cross.shape))
         for name, coupling in first_couplings(
             self.left, self.right, rows=self.rows, spaces=spaces, allowed=self.allowed
         ):
@@ -284,6 +290,8 @@ class Search:
     def _grown(self, worker: int, proposal: _Proposal) -> list[tuple[Candidate, Any]]:
         """Return what a proposal grows to; when it is late, in the first way."""
         climbing, growing = self.workers[worker]
+        if proposal.blocks is not None:
+            return [self._released(climbing, *each) for each in self._grown_in_blocks(proposal.blocks)]
         first = min(proposal.factors or _FIRST_FACTORS, self.top)
         rising = [round(rank) for rank in np.geomspace(first, self.top, _RISING)]
         climb = [*rising, *([self.top] * _LEVEL)]
@@ -303,6 +311,15 @@ class Search:
             if is_late(self.deadline):
                 break
         return found
+
+    def _grown_in_blocks(self, blocks: Blocks) -> list[tuple[Candidate, Any]]:
+        return grown_in_blocks(blocks, self.climbing.left, self.climbing.right, deadline=self.deadline)
+
+    def _released(self, climbing: Alternation, grown: Candidate, coupling: Any) -> tuple[Candidate, Any]:
+        """Return what grew inside clusters once rows may be matched across them, or to nobody."""
+        refined = self.refinement.run(coupling, rounds=FIRST_ROUNDS, deadline=self.deadline)
+        climbing.begin(refined.coupling)
+        return climbing.climb(grown.name, [self.top]), refined.coupling
 
     def _take(self, candidate: Candidate, coupling: Any) -> None:
         """Keep the best candidate of every correspondence, and few of them."""

@@ -158,16 +158,6 @@ class CanonicalModel:
         """Return where right rows are along the directions."""
         return _placed(factors, self.right_centre, self.right_directions)
 
-    def places(self, left: FloatArray, right: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return where the partners of left rows, and of right rows, are expected, in units of their spread about it.
-
-        Args:
-            left: factors of left rows.
-            right: factors of right rows.
-        """
-        weight = self.correlations / np.sqrt(1 - self.correlations**2)
-        return self.left(left) * weight, self.right(right) * weight
-
     def bilinear(self, left: FloatArray, right: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return two thin matrices whose product is the log-likelihood ratio of all pairs under normal tails.
 

@@ -1,8 +1,9 @@
-"""Rows that seem to have no partner because theirs fits badly among many others that are near.
+"""Rows that seem to have no partner because theirs fits worse than partners do.
 
-Whether an entity is missing from a table has nothing to do with how crowded its place in the other one is: as many rows
-of crowded places are without partner as of others. Where far more seem to be, partners were overlooked there: one that
-is a little off is lost among rows that are near, and stands out in an empty place.
+How well does a row without match fit the rows of the other table that have no match either? A row whose partner is
+found elsewhere fits the best of them by chance alone. So rows with match tell what chance does, and where rows without
+match fit better than that, their partners are among these rows and were overlooked. This needs no model: a likelihood
+that is too strict for some rows is told by the rows themselves.
 """
 
 from __future__ import annotations
@@ -12,83 +13,176 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.spatial import KDTree
+from sklearn.isotonic import IsotonicRegression
 
-from keyless.pairs.posterior import Posterior
+from keyless.pairs.posterior import LEAST_STATED, largest, pair_places, with_data
 
-__all__ = ["Overlooked", "overlooked_partners", "with_overlooked"]
+__all__ = ["MOST_COMPARED", "Fits", "Overlooked", "left_over", "with_left_over", "with_overlooked"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
-_NEAREST = 3
-"""Nearest rows of the same table whose mean distance tells how crowded a place is; a single one may be a repeat."""
+MOST_COMPARED = 2_000
+"""Rows with match, of either table, that tell what chance does: more would tell no more."""
+
+_UPPER_HALF = 0.5
+"""Shares of rows with match that fit as well, above which rows without match are taken to be alone, all of them: there
+are as many below it that are alone, too (Storey's estimate)."""
+
+_SCALINGS = 50
+"""How often rows and columns are scaled in turn to the sums that they are to have."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """How well rows fit the best row without match of the other table, in log-likelihood ratios; −∞ for none.
+
+    Attributes:
+        unmatched: of the rows without match.
+        matched: of rows with match.
+    """
+
+    unmatched: FloatArray
+    matched: FloatArray
+
+    @property
+    def levels(self) -> FloatArray:
+        """Of each row without match, the share of rows with match that fit as well; itself counts as one of them."""
+        better = len(self.matched) - np.searchsorted(np.sort(self.matched), self.unmatched, side="left")
+        return np.asarray((1 + better) / (1 + len(self.matched)))
+
+    @property
+    def share(self) -> float:
+        """Share of the rows without match whose partners were overlooked, less than 0 where chance has it.
+
+        Those of the upper half of the levels are alone. One more is counted, so that few rows prove nothing.
+        """
+        alone = np.count_nonzero(self.levels > _UPPER_HALF) + 1
+        return 1.0 - alone / (1 - _UPPER_HALF) / (len(self.unmatched) + 1)
+
+    @property
+    def chances(self) -> FloatArray:
+        """How likely the partner of each row without match was overlooked: the better it fits, the likelier.
+
+        That is 1 less the density of levels where all are alone, over their density, which falls.
+        """
+        levels, place, count = np.unique(self.levels, return_inverse=True, return_counts=True)
+        width = np.diff(levels, prepend=0.0)
+        falling = IsotonicRegression(increasing=False).fit_transform(levels, count / width, sample_weight=width)
+        density = falling[place] / len(place)
+        alone = min(1.0 - self.share, 1.0)
+        return np.asarray(np.clip(1.0 - alone / np.maximum(density, alone), 0.0, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
 class Overlooked:
-    """Partners that were overlooked.
+    """Rows of both tables that have no match, and how well they fit.
 
     Attributes:
-        count: how many there seem to be, beyond those that are expected by the stated probabilities.
-        crowded: left rows, and right rows, whose place is more crowded than that of half of their table.
+        rows: left rows without match.
+        columns: right rows without match.
+        ratios: rows × columns, log-likelihood ratios: dense, −∞ where a pair must not be, or sparse.
+        left: how well left rows fit the best of the columns.
+        right: how well right rows fit the best of the rows.
     """
 
-    count: float
-    crowded: tuple[BoolArray, BoolArray]
+    rows: IntArray
+    columns: IntArray
+    ratios: Any
+    left: Fits
+    right: Fits
+
+    @property
+    def count(self) -> float:
+        """How many partners were overlooked, the mean of what both tables tell."""
+        told = self.left.share * len(self.rows), self.right.share * len(self.columns)
+        return float(np.clip(sum(told) / 2, 0.0, min(len(self.rows), len(self.columns))))
+
+    @property
+    def pairs(self) -> Any:
+        """How likely each pair is an overlooked one: rows and columns have their chances, shared out by the ratios."""
+        count = self.count
+        chances = [fits.chances for fits in (self.left, self.right)]
+        sums = [np.minimum(each * count / max(each.sum(), np.finfo(float).tiny), 1.0) for each in chances]
+        kernel = _exponentiated(self.ratios)
+        turned = kernel.T.tocsr() if isinstance(kernel, sparse.csr_array) else kernel.T
+        tiny, columns = np.finfo(float).tiny, np.ones(len(self.columns))
+        for _ in range(_SCALINGS):
+            rows = sums[0] / np.maximum(kernel @ columns, tiny)
+            columns = sums[1] / np.maximum(turned @ rows, tiny)
+        rows = np.minimum(rows, 1.0 / np.maximum(kernel @ columns, tiny))
+        if isinstance(kernel, sparse.csr_array):
+            places = pair_places(kernel)
+            return with_data(kernel, kernel.data * rows[places[0]] * columns[places[1]])
+        return kernel * rows[:, None] * columns
 
 
-def overlooked_partners(chances: Posterior, places: tuple[FloatArray, FloatArray]) -> Overlooked:
-    """Return how many partners were overlooked: rows that seem alone in the crowded half of a table beyond the other.
-
-    Either table gives a number; it is their mean, and at least 0.
+def left_over(permutation: IntArray, size: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Return rows without match, left and right, and some left rows with match, and some right rows with match.
 
     Args:
-        chances: the probabilities of pairs.
-        places: where left rows, and where right rows stand, on a scale on which partners are about 1 apart.
+        permutation: the right row of each left row, −1 for none.
+        size: how many right rows there are.
     """
-    crowded = [_crowded(side) for side in places]
-    more = 0.0
-    for axis, half in enumerate(crowded):
-        alone = chances.alone(axis)
-        if half.any():
-            more += 0.5 * float(alone[half].sum() - alone[~half].mean() * half.sum())
-    return Overlooked(max(more, 0.0), (crowded[0], crowded[1]))
+    matched = np.flatnonzero(permutation >= 0)
+    partners = permutation[matched]
+    some = np.linspace(0, len(matched) - 1, min(len(matched), MOST_COMPARED)).astype(np.int64)
+    return np.flatnonzero(permutation < 0), np.setdiff1d(np.arange(size), partners), matched[some], partners[some]
 
 
-def with_overlooked(
-    chances: Posterior, permutation: IntArray, overlooked: Overlooked, allowed: BoolArray | None
-) -> Posterior:
-    """Return probabilities of pairs under which overlooked partners are to be found in crowded places.
-
-    Which of the rows without match there belongs to which is not known: each may be it, in proportion to how likely
-    both seemed to have no partner.
+def with_left_over(permutation: IntArray, pairs: Any, ratios: FloatArray) -> tuple[IntArray, Any]:
+    """Return matches and probabilities of pairs, overlooked partners among them, where all pairs are known.
 
     Args:
-        chances: the probabilities so far.
-        permutation: the right row that each left row is matched to, −1 for none.
-        overlooked: how many partners were overlooked, and where; at most all that seem alone there were.
-        allowed: left × right rows, whether a pair may be matched; None: all may.
+        permutation: the right row of each left row, −1 for none.
+        pairs: left × right rows, probabilities of pairs so far.
+        ratios: left × right rows, log-likelihood ratios of all pairs; −∞ where a pair must not be.
     """
-    unmatched = permutation < 0, ~np.isin(np.arange(chances.pairs.shape[1]), permutation)
-    alone = [
-        np.where(free & crowded, chances.alone(axis), 0.0)
-        for axis, (free, crowded) in enumerate(zip(unmatched, overlooked.crowded, strict=True))
-    ]
-    totals = [float(part.sum()) for part in alone]
-    count = min(overlooked.count, *totals)
-    if count <= 0.0:
-        return chances
-    more = np.outer(alone[0] / totals[0], alone[1] / totals[1]) * count
-    pairs = sparse.csr_array(chances.pairs + sparse.csr_array(more if allowed is None else more * allowed))
-    return Posterior(pairs, float(pairs.sum()), chances.odds)
+    rows, columns, matched, partners = left_over(permutation, ratios.shape[1])
+    if not (len(rows) and len(columns) and len(matched)):
+        return permutation, pairs
+    block = ratios[np.ix_(rows, columns)]
+    left = Fits(block.max(axis=1), ratios[np.ix_(matched, columns)].max(axis=1))
+    right = Fits(block.max(axis=0), ratios[np.ix_(rows, partners)].max(axis=0))
+    return with_overlooked(permutation, pairs, Overlooked(rows, columns, block, left, right))
 
 
-def _crowded(places: FloatArray) -> BoolArray:
-    """Return which rows are nearer to the nearest rows of their table than half of them are."""
-    nearest = min(_NEAREST, len(places) - 1)
-    if nearest < 1:
-        return np.zeros(len(places), dtype=bool)
-    far = np.asarray(KDTree(places).query(places, k=nearest + 1)[0])[:, 1:].mean(axis=1)
-    return np.asarray(far < np.median(far))
+def with_overlooked(permutation: IntArray, pairs: Any, found: Overlooked) -> tuple[IntArray, Any]:
+    """Return matches and probabilities of pairs, overlooked partners among them; as they were if none is expected.
+
+    Args:
+        permutation: the right row of each left row, −1 for none.
+        pairs: left × right rows, probabilities of pairs so far: dense or sparse. Where they expect as many pairs of
+            rows without match as were overlooked, none is to be added.
+        found: rows without match, and how well they fit each other.
+    """
+    listed = sparse.csr_array(pairs).tocoo()
+    free = [np.zeros(size, dtype=bool) for size in listed.shape]
+    free[0][found.rows], free[1][found.columns] = True, True
+    among = free[0][listed.row] & free[1][listed.col]
+    if found.count <= float(listed.data[among].sum()):
+        return permutation, pairs
+    kept = listed.data[~among], (listed.row[~among], listed.col[~among])
+    old = sparse.csr_array(kept, shape=listed.shape)
+    block = sparse.csr_array(found.pairs).tocoo()
+    rows, columns = found.rows[block.row], found.columns[block.col]
+    # What is known of a row beside rows with match stays; the rest of it is shared out.
+    room = [np.clip(1.0 - np.asarray(old.sum(axis=axis)).ravel(), 0.0, 1.0) for axis in (1, 0)]
+    data = block.data
+    for index, free_share in ((rows, room[0]), (columns, room[1])):
+        total = np.bincount(index, data, len(free_share))
+        data = data * np.minimum(1.0, free_share / np.maximum(total, np.finfo(float).tiny))[index]
+    both = sparse.csr_array(old + sparse.csr_array((data, (rows, columns)), shape=listed.shape))
+    likely = data > LEAST_STATED
+    matches = permutation.copy()
+    matches[rows[likely]] = columns[likely]
+    return matches, both if sparse.issparse(pairs) else both.toarray()
+
+
+def _exponentiated(ratios: Any) -> Any:
+    """Return the exponentials of ratios, the highest of each row 1."""
+    if isinstance(ratios, sparse.csr_array):
+        places = pair_places(ratios)
+        return with_data(ratios, np.exp(ratios.data - largest(places[0], ratios.data, ratios.shape[0])[places[0]]))
+    highest = ratios.max(axis=1, keepdims=True)
+    return np.exp(ratios.astype(np.float64) - np.where(np.isfinite(highest), highest, 0.0))
