@@ -390,7 +390,9 @@ class ColumnSearch:
         )
         permutation, pairs = with_overlooked(matched.permutation, matched.chances.pairs, found)
         matching = replace(matched.matching, permutation=permutation)
-        return replace(matched, matching=matching, chances=replace(matched.chances, pairs=pairs, common=pairs.sum()))
+        return replace(
+            matched, matching=matching, chances=replace(matched.chances, pairs=pairs, common=float(pairs.sum()))
+        )
 
     def candidates(self, left: Entities, right: Entities, places: Places, **chosen: Any) -> Candidates:
         """Find candidates, and keep count of the work."""

@@ -32,6 +32,7 @@ from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
 from keyless.pairs.look_alikes import less_chance_fit
 from keyless.pairs.matching import best_of_listed
+from keyless.pairs.overlooked import Fits, Overlooked, left_over, with_overlooked
 from keyless.pairs.posterior import (
     GAMMA_IN_GROUPS,
     Posterior,
@@ -59,6 +60,10 @@ _ROUNDS = 6
 
 _MOST_LISTED = 50_000_000
 """Pairs of rows of the same group up to which all of them are listed, in about a gigabyte."""
+
+_MOST_LEFT_OVER = 4_000
+"""Rows without match of either table up to which partners that were overlooked are sought among them: all pairs of them
+are looked at, which take 64 MB."""
 
 _LEAST_EXCESS = 0.15
 """Nats by which partners must stand out more than in other groups, beside what a map of many numbers gains by itself:
@@ -130,6 +135,8 @@ def link_many_rows(left: Side, right: Side, task: Task, *, begun: Any = None, al
             permutation, chances, everybody = matched(ratios, every_row, crowded=form.crowded)
         else:
             permutation, chances = _matched(ratios, common, by_groups=by_groups, deadline=deadline)
+            if not (by_groups or hopeless or everybody or is_late(deadline)):
+                permutation, chances = _with_left_over(form, permutation, chances)
         if not by_groups and not hopeless:
             compared = tuple(crossings(form, permutation, replace(task, limits=None, starts=())))
     back = [np.argsort(side.order) for side in (left, right)]
@@ -224,6 +231,22 @@ def _matched(
         chances = posterior(ratios, common=common)
         permutation = best_of_listed(ratios, chances.odds, every_row=False, remaining=remaining).permutation
     return likely_matches(permutation, chances), chances
+
+
+def _with_left_over(form: Form, permutation: IntArray, chances: Posterior) -> tuple[IntArray, Posterior]:
+    """Return matches and probabilities with overlooked partners among rows without match, if these are not too many."""
+    columns = len(form.right.scores)
+    rows, others, matched, partners = left_over(permutation, columns)
+    if not (len(rows) and len(others) and len(matched)) or max(len(rows), len(others)) > _MOST_LEFT_OVER:
+        return permutation, chances
+    model, sides = form.matching.fit.whole, (form.left.compact, form.right.compact)
+    block, forth, back = (
+        model.log_ratios(sides[0][own], sides[1][theirs])
+        for own, theirs in ((rows, others), (matched, others), (rows, partners))
+    )
+    fits = Fits(block.max(axis=1), forth.max(axis=1)), Fits(block.max(axis=0), back.max(axis=0))
+    found, pairs = with_overlooked(permutation, chances.pairs, Overlooked(rows, others, block, *fits))
+    return found, replace(chances, pairs=pairs, common=float(pairs.sum()))
 
 
 def _all_rows(
