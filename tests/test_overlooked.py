@@ -138,7 +138,12 @@ def test_rows_whose_partners_fit_badly_are_matched_all_the_same(monkeypatch):
     place = {int(entity): at for at, entity in enumerate(second)}
     truth = np.array([place.get(int(entity), -1) for entity in first])
     found = keyless.link(tables, random_state=0).found["b"]
-    monkeypatch.setattr(ColumnSearch, "with_left_over", lambda _self, _left, _right, _places, matched: matched)
+    overlooked = np.flatnonzero((found.permutation == truth) & (truth >= 0))[:5]
+    forbidden = np.column_stack([overlooked, truth[overlooked]])
+    without = keyless.link(tables, forbid=forbidden, random_state=0).found["b"]
+    assert not np.any(without.permutation[overlooked] == truth[overlooked])
+    assert without.coupling[tuple(forbidden.T)].sum() == 0
+    monkeypatch.setattr(ColumnSearch, "with_left_over", lambda _self, _left, _right, _places, matched, _: matched)
     before = keyless.link(tables, random_state=0).found["b"]
     missed = [np.sum((one.permutation < 0) & (truth >= 0)) for one in (found, before)]
     assert missed[0] < missed[1] / 2

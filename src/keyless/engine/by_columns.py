@@ -37,6 +37,7 @@ from keyless.pairs.candidates import (
     Candidates,
     find_candidates,
     limited,
+    permitted,
     sure_pairs,
 )
 from keyless.pairs.cells import CELL
@@ -368,18 +369,20 @@ class ColumnSearch:
         told = np.union1d(self.fitted, limits.known[:, 0])
         test = tested(matched, places, fitted=told)
         if proposed.convincing and not matched.every_row and limits.groups is None and not self.expired():
-            matched = self.with_left_over(left, right, places, matched)
+            matched = self.with_left_over(left, right, places, matched, limits)
         return matched, test
 
-    def with_left_over(self, left: Entities, right: Entities, places: Places, matched: Matched) -> Matched:
+    def with_left_over(
+        self, left: Entities, right: Entities, places: Places, matched: Matched, limits: Limits
+    ) -> Matched:
         """Return the matches with overlooked partners among rows without match."""
         rows, columns, some, partners = left_over(matched.permutation, len(right))
         if not (len(rows) and len(columns) and len(some)):
             return matched
-        forth = self.candidates(left, right, places, parts=[(np.union1d(rows, some), columns)], every=True).ratios
-        back = self.candidates(
-            right, left, (places[1], places[0]), parts=[(np.union1d(columns, partners), rows)], every=True
-        ).ratios
+        asked = np.union1d(rows, some), np.union1d(columns, partners)
+        forth = self.candidates(left, right, places, parts=[(asked[0], columns)], every=True).ratios
+        back = self.candidates(right, left, (places[1], places[0]), parts=[(asked[1], rows)], every=True).ratios
+        forth, back = permitted(forth, limits), permitted(back, limits, turned=True)
         best = [largest(pair_places(each)[0], each.data, each.shape[0]) for each in (forth, back)]
         found = Overlooked(
             rows,

@@ -136,7 +136,7 @@ def link_many_rows(left: Side, right: Side, task: Task, *, begun: Any = None, al
         else:
             permutation, chances = _matched(ratios, common, by_groups=by_groups, deadline=deadline)
             if not (by_groups or hopeless or everybody or is_late(deadline)):
-                permutation, chances = _with_left_over(form, permutation, chances)
+                permutation, chances = _with_left_over(form, permutation, chances, own)
         if not by_groups and not hopeless:
             compared = tuple(crossings(form, permutation, replace(task, limits=None, starts=())))
     back = [np.argsort(side.order) for side in (left, right)]
@@ -233,17 +233,20 @@ def _matched(
     return likely_matches(permutation, chances), chances
 
 
-def _with_left_over(form: Form, permutation: IntArray, chances: Posterior) -> tuple[IntArray, Posterior]:
+def _with_left_over(
+    form: Form, permutation: IntArray, chances: Posterior, limits: Limits
+) -> tuple[IntArray, Posterior]:
     """Return matches and probabilities with overlooked partners among rows without match, if these are not too many."""
-    columns = len(form.right.scores)
-    rows, others, matched, partners = left_over(permutation, columns)
+    rows, others, matched, partners = left_over(permutation, limits.shape[1])
     if not (len(rows) and len(others) and len(matched)) or max(len(rows), len(others)) > _MOST_LEFT_OVER:
         return permutation, chances
-    model, sides = form.matching.fit.whole, (form.left.compact, form.right.compact)
-    block, forth, back = (
-        model.log_ratios(sides[0][own], sides[1][theirs])
-        for own, theirs in ((rows, others), (matched, others), (rows, partners))
-    )
+    model, left, right = form.matching.fit.whole, form.left.compact, form.right.compact
+
+    def ratios(own: IntArray, theirs: IntArray) -> FloatArray:
+        found, allowed = model.log_ratios(left[own], right[theirs]), limits.mask(own, theirs)
+        return found if allowed is None else np.where(allowed, found, -np.inf)
+
+    block, forth, back = ratios(rows, others), ratios(matched, others), ratios(rows, partners)
     fits = Fits(block.max(axis=1), forth.max(axis=1)), Fits(block.max(axis=0), back.max(axis=0))
     found, pairs = with_overlooked(permutation, chances.pairs, Overlooked(rows, others, block, *fits))
     return found, replace(chances, pairs=pairs, common=float(pairs.sum()))

@@ -16,7 +16,7 @@ from keyless.pairs.limits import Limits, Part
 from keyless.pairs.nearest_rows import HOPELESS, find_nearest_rows
 from keyless.pairs.posterior import largest, pair_places, prior_log_odds
 
-__all__ = ["Candidates", "exact_ratios", "find_candidates", "limited", "sure_pairs"]
+__all__ = ["Candidates", "exact_ratios", "find_candidates", "limited", "permitted", "sure_pairs"]
 
 _NEGLIGIBLE = -20.0
 """Pairs of lower log-odds are no candidates."""
@@ -171,3 +171,18 @@ def limited(ratios: sparse.csr_array, limits: Limits) -> sparse.csr_array:
     pairs = [np.concatenate([own[keep], limits.known[:, k]]) for k, own in enumerate((rows, columns))]
     values = np.concatenate([ratios.data[keep], np.full(len(limits.known), _MUST)])
     return sparse.csr_array((values, (pairs[0], pairs[1])), shape=ratios.shape)
+
+
+def permitted(ratios: sparse.csr_array, limits: Limits, *, turned: bool = False) -> sparse.csr_array:
+    """Return the pairs that may be matched.
+
+    Args:
+        ratios: left × right rows, log-likelihood ratios of listed pairs.
+        limits: which pairs may be matched.
+        turned: whether rows and columns of the ratios are exchanged.
+    """
+    if limits.trivial:
+        return ratios
+    rows, columns = pair_places(ratios)
+    keep = limits.permits(columns, rows) if turned else limits.permits(rows, columns)
+    return sparse.csr_array((ratios.data[keep], (rows[keep], columns[keep])), shape=ratios.shape)
