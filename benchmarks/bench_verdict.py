@@ -144,11 +144,16 @@ def _verdicts(outcomes: list[dict[str, Any]]) -> dict[str, Any]:
     return {"pairs": len(outcomes), **count, "median seconds": float(np.median(seconds)), "most seconds": max(seconds)}
 
 
+def _is_synthetic(outcome: dict[str, Any]) -> bool:
+    """Tell whether tables of other entities were drawn; kinds of these have two parts."""
+    return ", " in outcome["kind"]
+
+
 def _of_others(every: list[dict[str, Any]]) -> list[dict[str, Any]]:
     kinds: dict[str, list[dict[str, Any]]] = {}
     for outcome in every:
         large = max(outcome["rows"]) >= MANY_ROWS
-        kind = outcome["kind"].split(", ")[1] if ", " in outcome["kind"] else "real: " + outcome["kind"]
+        kind = outcome["kind"].split(", ")[1] if _is_synthetic(outcome) else "real: " + outcome["kind"]
         kinds.setdefault("many rows" if large else kind, []).append(outcome)
     rows = [{"kind": kind, **_verdicts(outcomes)} for kind, outcomes in kinds.items()]
     chance = float(np.mean([1 / o["rows"][1] for o in every]))
@@ -231,7 +236,12 @@ def sections(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str,
     for case, title, rows_of in TITLES:
         if case in found:
             told[title] = rows_of(found[case])
-    pools = {"synthetic": found.get("linkable", []) + found.get("selected", []), "real": found.get("real", [])}
+    # What is stated must hold wherever it is: tables of other entities are among those that are called uncertain.
+    others = found.get("unrelated", [])
+    pools = {
+        "synthetic": found.get("linkable", []) + found.get("selected", []) + [o for o in others if _is_synthetic(o)],
+        "real": found.get("real", []) + [o for o in others if not _is_synthetic(o)],
+    }
     if any(pools.values()):
         told[CALIBRATION] = _calibrated(pools)
     return told

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keyless.engine.search import Search
-from keyless.maps.clusters import Blocks, _correspondences, blocks_of_clusters, grown_in_blocks
+from keyless.maps.clusters import Blocks, _blocks, _correspondences, _distinct, blocks_of_clusters, grown_in_blocks
 from keyless.model.factors import Factors, whitened
 from keyless.pairs.limits import Limits
 
@@ -52,6 +52,22 @@ def test_distances_tell_which_clusters_correspond(lacking):
     assert np.array_equal(order[theirs], own)
 
 
+def test_correspondences_that_do_not_contradict_each_other_are_one():
+    whole = np.array([0, 1, 2, 3]), np.array([2, 0, 1, 3])
+    part = np.array([0, 1, 2]), np.array([2, 0, 1])
+    other = np.array([0, 1, 2]), np.array([0, 2, 1])
+    assert [len(own) for own, _ in _distinct([whole, part, other])] == [4, 3]
+    assert _distinct([part, whole, other])[1] is other
+
+
+def test_a_cluster_without_rows_among_those_that_are_coupled():
+    found = _blocks(np.array([0, 1]), np.array([0, 1]), np.array([0, 1, 2]), np.array([5, 0, 1]), 6)
+    # The left cluster 1 is the right cluster 0; the rows of the others may be anybody.
+    assert found.allowed.tolist() == [[True, True], [True, True]]
+    assert found.masses[0].tolist() == pytest.approx([0.01, 1.0])
+    assert found.masses[1].tolist() == pytest.approx([1.0, 0.01])
+
+
 def test_tables_without_clusters_have_none():
     rng = np.random.default_rng(2)
     sides = [Factors(whitened(rng.normal(size=(200, 6))), np.ones(6), 6) for _ in range(2)]
@@ -94,9 +110,13 @@ def test_a_search_finds_the_map_by_clusters_though_tables_have_traits_of_their_o
 def test_pairs_that_must_not_be_stay_out_of_blocks():
     sides, truth, _ = clustered(6)
     forbidden = np.column_stack([np.arange(20), truth[:20]])
-    search = Search(*sides, Limits((260, 260), forbidden=forbidden), spaces=0)
+    # The caller knows a pair of rows of different clusters.
+    known = np.array([[30, truth[31]]])
+    search = Search(*sides, Limits((260, 260), known=known, forbidden=forbidden), spaces=0)
     proposals = [one for one in search._proposals(()) if one.blocks is not None]
     assert proposals
     for one in proposals:
         assert isinstance(one.blocks, Blocks)
         assert not one.blocks.allowed[forbidden[:, 0], forbidden[:, 1]].any()
+        assert one.blocks.allowed[30].sum() == 1
+        assert one.blocks.allowed[30, truth[31]]

@@ -219,8 +219,21 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
         mirrored = _mirrored(scores[0], scores[1], link.permutation, allowed, limits.known[:, 0])
         evidence = replace(evidence, mirrored=mirrored)
     # Directions that say less about each other than by chance bear nothing out: rows stand out by one of them alone.
-    believed = clear and evidence.corroboration >= 0 and not evidence.ambiguous
-    return _judged(evidence, believed=believed, sharp=sharp, clear=first.clear, again=share_again)
+    sound = evidence.corroboration >= 0 and not evidence.ambiguous
+    believed, searched_again = clear and sound, sound and first.halved and bool(found_again)
+    judged = _judged(evidence, believed=believed, sharp=sharp, clear=first.clear, again=share_again)
+    if searched_again and not believed:
+        # Nothing else is in doubt, so what was found again from nothing tells how likely the map is right.
+        judged = replace(judged, belief=_by_pairs_found_again(share_again))
+    return judged
+
+
+def _by_pairs_found_again(again: float) -> float:
+    """Return how likely a map is right of whose pairs this share was found again, in half of the rows.
+
+    Of pairs that belong together about half are, of others hardly one.
+    """
+    return min(again / _FOUND_AGAIN, 1.0)
 
 
 def _judged(
@@ -233,12 +246,11 @@ def _judged(
         believed: whether the map is believed.
         sharp: whether most matched rows can be told apart.
         clear: nats above chance that are asked for.
-        again: share of the pairs that were found again. Of pairs that belong together about half are, of others hardly
-            one.
+        again: share of the pairs that were found again.
     """
     if not believed:
         above = float(np.clip(evidence.above_chance / clear, 0.0, 1.0))
-        return replace(evidence, belief=_EVENS * above**2 * min(again / _FOUND_AGAIN, 1.0))
+        return replace(evidence, belief=_EVENS * above**2 * _by_pairs_found_again(again))
     doubt: Doubt = "none" if sharp else "rows"
     return replace(evidence, verdict="linked" if sharp else "uncertain", doubt=doubt, belief=1.0)
 

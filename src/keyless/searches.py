@@ -378,8 +378,8 @@ class Searches(Prepared):
             permutation, coupling = shared.permutation, shared.pairs
             evidence = judged_rows(evidence, shared.probability[permutation >= 0])
         elif not self.shares and evidence.believed:
-            if not sparse.issparse(ratios):
-                permutation, coupling = with_left_over(permutation, coupling, ratios)
+            if not sparse.issparse(ratios) and self.limits_of_tables[number - 1].groups is None:
+                permutation, coupling = with_left_over(permutation, coupling, less_crowding(ratios))
             # Rows in a crowd fit many others, which are no repeats of one of them.
             rivals = best_rivals(less_crowding(ratios), permutation)
         if isinstance(coupling, sparse.csr_array) and not self.large:

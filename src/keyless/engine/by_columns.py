@@ -44,7 +44,7 @@ from keyless.pairs.cells import CELL
 from keyless.pairs.constraints import Constraints
 from keyless.pairs.limits import Limits
 from keyless.pairs.matching import Matched, match_listed
-from keyless.pairs.overlooked import Fits, Overlooked, left_over, with_overlooked
+from keyless.pairs.overlooked import Fits, Overlooked, can_be_compared, left_over, with_overlooked
 from keyless.pairs.posterior import FIRST_SHARE, largest, pair_places, prior_log_odds
 from keyless.parallel import one_thread
 from keyless.progress import Callback, Deadline, is_late, time_left
@@ -377,17 +377,18 @@ class ColumnSearch:
     ) -> Matched:
         """Return the matches with overlooked partners among rows without match."""
         rows, columns, some, partners = left_over(matched.permutation, len(right))
-        if not (len(rows) and len(columns) and len(some)):
+        if not can_be_compared(rows, columns, some):
             return matched
         asked = np.union1d(rows, some), np.union1d(columns, partners)
         forth = self.candidates(left, right, places, parts=[(asked[0], columns)], every=True).ratios
         back = self.candidates(right, left, (places[1], places[0]), parts=[(asked[1], rows)], every=True).ratios
         forth, back = permitted(forth, limits), permitted(back, limits, turned=True)
+        listed = (Candidates(forth) + Candidates(back.T.tocsr())).ratios
         best = [largest(pair_places(each)[0], each.data, each.shape[0]) for each in (forth, back)]
         found = Overlooked(
             rows,
             columns,
-            sparse.csr_array(forth[rows][:, columns]),
+            sparse.csr_array(listed[rows][:, columns]),
             Fits(best[0][rows], best[0][some]),
             Fits(best[1][columns], best[1][partners]),
         )

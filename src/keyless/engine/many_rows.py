@@ -32,7 +32,7 @@ from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
 from keyless.pairs.look_alikes import less_chance_fit
 from keyless.pairs.matching import best_of_listed
-from keyless.pairs.overlooked import Fits, Overlooked, left_over, with_overlooked
+from keyless.pairs.overlooked import Fits, Overlooked, can_be_compared, left_over, with_overlooked
 from keyless.pairs.posterior import (
     GAMMA_IN_GROUPS,
     Posterior,
@@ -63,7 +63,7 @@ _MOST_LISTED = 50_000_000
 
 _MOST_LEFT_OVER = 4_000
 """Rows without match of either table up to which partners that were overlooked are sought among them: all pairs of them
-are looked at, which take 64 MB."""
+are looked at, in less than half a gigabyte."""
 
 _LEAST_EXCESS = 0.15
 """Nats by which partners must stand out more than in other groups, beside what a map of many numbers gains by itself:
@@ -135,10 +135,10 @@ def link_many_rows(left: Side, right: Side, task: Task, *, begun: Any = None, al
             permutation, chances, everybody = matched(ratios, every_row, crowded=form.crowded)
         else:
             permutation, chances = _matched(ratios, common, by_groups=by_groups, deadline=deadline)
-            if not (by_groups or hopeless or everybody or is_late(deadline)):
-                permutation, chances = _with_left_over(form, permutation, chances, own)
         if not by_groups and not hopeless:
             compared = tuple(crossings(form, permutation, replace(task, limits=None, starts=())))
+        if not (dense or hopeless or everybody or own.groups is not None or is_late(deadline)):
+            permutation, chances = _with_left_over(form, permutation, chances, own)
     back = [np.argsort(side.order) for side in (left, right)]
     return PairLink(
         permutation=np.append(right.order, -1)[permutation][back[0]],
@@ -238,7 +238,7 @@ def _with_left_over(
 ) -> tuple[IntArray, Posterior]:
     """Return matches and probabilities with overlooked partners among rows without match, if these are not too many."""
     rows, others, matched, partners = left_over(permutation, limits.shape[1])
-    if not (len(rows) and len(others) and len(matched)) or max(len(rows), len(others)) > _MOST_LEFT_OVER:
+    if not can_be_compared(rows, others, matched) or max(len(rows), len(others)) > _MOST_LEFT_OVER:
         return permutation, chances
     model, left, right = form.matching.fit.whole, form.left.compact, form.right.compact
 

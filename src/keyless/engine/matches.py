@@ -15,6 +15,7 @@ from scipy import sparse
 from keyless.assignment import assign, best_matching
 from keyless.pairs.look_alikes import less_chance_fit
 from keyless.pairs.posterior import (
+    FAR_BEHIND,
     LEAST_STATED,
     Posterior,
     less_crowding,
@@ -38,9 +39,6 @@ __all__ = [
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
-
-_FAR_BEHIND = 12.0
-"""Nats behind the best pair of a row or its partner, or below no relation, from which a pair counts as impossible."""
 
 _MOST_RIVALS = 64
 """Likeliest partners of a row that are weighed against each other; where more are near, none stands out anyway."""
@@ -239,12 +237,12 @@ def _possible(ratios: FloatArray, permutation: IntArray | None = None) -> sparse
             worth a look.
     """
     highest = [ratios.max(axis=axis, keepdims=True, initial=-np.inf) for axis in (1, 0)]
-    possible = np.isfinite(ratios) & (ratios > np.minimum(*highest) - _FAR_BEHIND)
+    possible = np.isfinite(ratios) & (ratios > np.minimum(*highest) - FAR_BEHIND)
     if permutation is None:
-        possible &= ratios > -_FAR_BEHIND
+        possible &= ratios > -FAR_BEHIND
     else:
         # Only rivals that a row or its partner would have: others cannot take part in an exchange.
-        possible &= ratios > np.maximum(*highest) - 2 * _FAR_BEHIND
+        possible &= ratios > np.maximum(*highest) - 2 * FAR_BEHIND
     if min(ratios.shape) > _MOST_RIVALS:
         lowest = [np.partition(ratios, -_MOST_RIVALS, axis=axis).take([-_MOST_RIVALS], axis=axis) for axis in (1, 0)]
         possible &= ratios >= np.minimum(*lowest)

@@ -66,8 +66,8 @@ _POOL, _LIKE = 12, 0.8
 """Candidates that are bred from, and the share of rows with the same partner from which two of them count as one."""
 
 _LOOKED_AT = 24
-"""Candidates that are refined to choose those from, the most informative: what a map may become shows then only. With
-opposite selection the map that became the right one was the 13th to 17th before."""
+"""Candidates that are refined, the most informative; the best of them are bred from. What a map may become shows only
+when it is refined: where tables leave out opposite ends of a trait, the right one was the 13th to 17th before that."""
 
 _ALIKE = 0.95
 """The same of refined candidates."""
@@ -274,6 +274,8 @@ class Search:
             yield _Proposal(f"known pairs with {rank} factors", grown_from(growing, known, rank))
         for found in () if is_late(self.deadline) else blocks_of_clusters(self.left, self.right, self.rows):
             blocks = found if self.allowed is None else replace(found, allowed=found.allowed & self.allowed)
+            # Known pairs stay, whichever clusters their rows are of.
+            blocks.allowed[tuple(self.refinement.limits.known.T)] = True
             yield _Proposal(blocks.name, blocks.coupling, blocks=blocks)
         # When it is late, one rough coupling is enough: it is there at once.
         for name, cross in () if is_late(self.deadline) else moment_maps(self.left, self.right):

@@ -9,7 +9,7 @@ rows inside them give the rest.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import Any
@@ -40,7 +40,7 @@ _FACTORS = 6, 10
 most."""
 
 _BEYOND_BEST = 2
-"""Numbers of clusters that may be worse than the best so far, one after the other, before no more are tried."""
+"""More clusters than the best number so far that are tried; if these are no better, no more are."""
 
 _ROWS_LOOKED_AT = 2_000
 """Rows of a table that its clusters are fitted to: enough for the centres of six, in a tenth of a second."""
@@ -52,6 +52,9 @@ MOST_PROPOSED = 2
 """Correspondences of clusters that are proposed. Of 20 drawn pairs of tables 15 had the right one as the first, 3 as
 the second (development seeds of benchmarks/bench_verdict.py)."""
 
+_KEPT = 4
+"""Likeliest correspondences of the same clusters of the left table that are compared with those of others."""
+
 _OUTSIDE = np.float32(0.01)
 """Weight of a row whose cluster corresponds to none, beside 1 of other rows: nothing is known about it."""
 
@@ -60,6 +63,9 @@ _STEPS = 16
 
 _OWN_STEPS, _LAST_STEPS = 40, 2
 """Steps in which rows speak for their own pairs, and steps by what other rows say after them."""
+
+_FIRST_FACTORS = 3
+"""Leading factors that growth begins with where rows speak for their own pairs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +113,7 @@ def blocks_of_clusters(left: Factors, right: Factors, rows: tuple[IntArray, IntA
             return
         found.append(clusters)
     factors = max(_factors_used(side) for side in (left, right))
-    for one, two in _correspondences(found[0].distances, found[1].distances)[:MOST_PROPOSED]:
+    for one, two in _distinct(_correspondences(found[0].distances, found[1].distances)):
         yield _blocks(found[0].labels, found[1].labels, one, two, factors)
 
 
@@ -127,10 +133,10 @@ def grown_in_blocks(
     given: dict[str, Any] = {"allowed": blocks.allowed, "masses": blocks.masses, "deadline": deadline}
     climbing, growing = Alternation(left, right, **given), Alternation(left, right, folds=1, **given)
     found = []
-    for way, steps in (("by other rows", _STEPS), ("rows for themselves", _LAST_STEPS)):
+    for way, steps, own_steps in (("by other rows", _STEPS, 0), ("rows for themselves", _LAST_STEPS, _OWN_STEPS)):
         start = blocks.coupling
-        if steps == _LAST_STEPS:
-            start = growing.grow(start, first=_FEWEST, last=blocks.factors, steps=_OWN_STEPS)
+        if own_steps:
+            start = growing.grow(start, first=_FIRST_FACTORS, last=blocks.factors, steps=own_steps)
         climbing.begin(start)
         candidate = climbing.climb(f"{blocks.name}, {way}", [blocks.factors] * steps)
         found.append((candidate, climbing.coupling()))
@@ -195,9 +201,28 @@ def _correspondences(left: FloatArray, right: FloatArray) -> list[tuple[IntArray
         for own in map(np.array, combinations(range(len(left)), count)):
             apart = (theirs - logs[0][own[one], own[two]]) ** 2
             ratios = (apart / (2 * other**2) - apart / (2 * error**2) + np.log(other / error)).sum(axis=1)
-            likeliest = np.argsort(-ratios, kind="stable")[:MOST_PROPOSED]
+            likeliest = np.argsort(-ratios, kind="stable")[:_KEPT]
             found += [(float(ratios[place]), own, chosen[place]) for place in likeliest]
     return [(own, theirs) for _, own, theirs in sorted(found, key=lambda each: -each[0])]
+
+
+def _distinct(correspondences: Sequence[tuple[IntArray, IntArray]]) -> list[tuple[IntArray, IntArray]]:
+    """Return correspondences that contradict each other; of those that do not, the likeliest.
+
+    Two that agree as far as both go lead to the same map, which would seem to be found by many candidates.
+    """
+    kept: list[tuple[set[tuple[int, int]], tuple[IntArray, IntArray]]] = []
+    for each in correspondences:
+        pairs = set(zip(each[0].tolist(), each[1].tolist(), strict=True))
+        if all(_contradict(pairs, other) for other, _ in kept):
+            kept.append((pairs, each))
+        if len(kept) == MOST_PROPOSED:
+            break
+    return [each for _, each in kept]
+
+
+def _contradict(one: set[tuple[int, int]], other: set[tuple[int, int]]) -> bool:
+    return any((left == own) != (right == theirs) for left, right in one for own, theirs in other)
 
 
 def _blocks(left: IntArray, right: IntArray, own: IntArray, theirs: IntArray, factors: int) -> Blocks:
@@ -210,14 +235,16 @@ def _blocks(left: IntArray, right: IntArray, own: IntArray, theirs: IntArray, fa
         theirs: the cluster of the right table that each of them is.
         factors: leading factors that clusters were sought in.
     """
-    number = np.arange(len(own))
-    labels = [np.full(int(side.max(initial=0)) + len(own) + 1, -1) for side in (left, right)]
-    labels[0][own], labels[1][theirs] = number, number
+    # Of many rows some are coupled, and a cluster may have none of them.
+    seen = np.isin(own, left) & np.isin(theirs, right)
+    own, theirs = own[seen], theirs[seen]
+    labels = [np.full(_MOST, -1) for _ in range(2)]
+    labels[0][own], labels[1][theirs] = np.arange(len(own)), np.arange(len(own))
     first, second = labels[0][left], labels[1][right]
     sizes = [np.bincount(each[each >= 0], minlength=len(own)) for each in (first, second)]
     smaller = np.minimum(*sizes)
     masses = tuple(
-        np.where(each >= 0, (smaller / np.maximum(size, 1))[each], _OUTSIDE).astype(np.float32)
+        np.where(each >= 0, np.append(smaller / size, _OUTSIDE)[each], _OUTSIDE).astype(np.float32)
         for each, size in zip((first, second), sizes, strict=True)
     )
     allowed = (first[:, None] == second) | (first[:, None] < 0) | (second < 0)

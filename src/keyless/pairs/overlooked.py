@@ -1,9 +1,10 @@
-"""Rows that seem to have no partner because theirs fits worse than partners do.
+"""Partners that were overlooked: rows whose partner fits worse than most do, so that both seem to have none.
 
-How well does a row without match fit the rows of the other table that have no match either? A row whose partner is
-found elsewhere fits the best of them by chance alone. So rows with match tell what chance does, and where rows without
-match fit better than that, their partners are among these rows and were overlooked. This needs no model: a likelihood
-that is too strict for some rows is told by the rows themselves.
+How well does a row without match fit the best of the rows of the other table that have no match either? A row whose
+partner is found elsewhere fits the best of them by chance alone. So rows with match tell what chance does, and where
+rows without match fit better than that, their partners are among these rows and were overlooked. No model says how
+badly a partner may fit. But rows without match are taken to stand where others do: if two tables hold different
+entities of one cluster, these seem to be partners.
 """
 
 from __future__ import annotations
@@ -15,24 +16,32 @@ import numpy as np
 from scipy import sparse
 from sklearn.isotonic import IsotonicRegression
 
-from keyless.pairs.posterior import largest, pair_places, with_data
+from keyless.pairs.posterior import FAR_BEHIND, largest, pair_places, with_data
 
-__all__ = ["MOST_COMPARED", "Fits", "Overlooked", "left_over", "with_left_over", "with_overlooked"]
+__all__ = ["MOST_COMPARED", "Fits", "Overlooked", "can_be_compared", "left_over", "with_left_over", "with_overlooked"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 MOST_COMPARED = 2_000
 """Rows with match, of either table, that tell what chance does: more would tell no more."""
 
 _UPPER_HALF = 0.5
-"""Shares of rows with match that fit as well, above which rows without match are taken to be alone, all of them: there
-are as many below it that are alone, too (Storey's estimate)."""
+"""Level above which all rows without match are taken to be alone. Levels of rows that are alone are spread evenly, so
+that as many of them are below it (Storey's estimate)."""
 
 _LEAST_STATED = 2 / 3
 """Least probability of a pair that is stated as a match. Nothing but the fit of other rows tells it, so more is asked
 than of other matches: of 259 such pairs of real tables four of five were right, of those from one half on three of
 five (pairs of benchmarks/bench_real.py with other seeds than it reports)."""
+
+_FEWEST_MATCHED = 30
+"""Rows with match below which they do not tell what chance does: the share that was overlooked would have a standard
+error of more than 0.18."""
+
+_NEGLIGIBLE = 1e-6
+"""Probability of a pair up to which it is left out: of some thousand rows all together less than a hundredth."""
 
 _SCALINGS = 50
 """How often rows and columns are scaled in turn to the sums that they are to have."""
@@ -40,7 +49,7 @@ _SCALINGS = 50
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """How well rows fit the best row without match of the other table, in log-likelihood ratios; −∞ for none.
+    """How well rows fit the best row without match of the other table, in log-likelihood ratios; −∞ where none may be.
 
     Attributes:
         unmatched: of the rows without match.
@@ -51,32 +60,50 @@ class Fits:
     matched: FloatArray
 
     @property
+    def possible(self) -> BoolArray:
+        """Which rows without match may have a partner among those of the other table."""
+        return np.asarray(self.unmatched > -np.inf)
+
+    @property
     def levels(self) -> FloatArray:
-        """Of each row without match, the share of rows with match that fit as well; itself counts as one of them."""
-        better = len(self.matched) - np.searchsorted(np.sort(self.matched), self.unmatched, side="left")
-        return np.asarray((1 + better) / (1 + len(self.matched)))
+        """Of each row without match, the share of rows with match that fit as well; itself counts as one of them.
+
+        Rows with match that fit none because of what the caller knows tell nothing about chance.
+        """
+        chance = np.sort(self.matched[self.matched > -np.inf])
+        better = len(chance) - np.searchsorted(chance, self.unmatched, side="left")
+        return np.asarray((1 + better) / (1 + len(chance)))
 
     @property
     def share(self) -> float:
-        """Share of the rows without match whose partners were overlooked, less than 0 where chance has it.
+        """Share of the rows that may have a partner whose partners were overlooked, less than 0 where chance has it.
 
         Those of the upper half of the levels are alone. One more is counted, so that few rows prove nothing.
         """
-        alone = np.count_nonzero(self.levels > _UPPER_HALF) + 1
-        return 1.0 - alone / (1 - _UPPER_HALF) / (len(self.unmatched) + 1)
+        alone = np.count_nonzero(self.levels[self.possible] > _UPPER_HALF) + 1
+        return 1.0 - alone / (1 - _UPPER_HALF) / (np.count_nonzero(self.possible) + 1)
+
+    @property
+    def count(self) -> float:
+        """How many partners were overlooked."""
+        return self.share * np.count_nonzero(self.possible)
 
     @property
     def chances(self) -> FloatArray:
         """How likely the partner of each row without match was overlooked: the better it fits, the likelier.
 
-        That is 1 less the density of levels where all are alone, over their density, which falls.
+        That is 1 − (density of levels of rows that are alone) / (density of all levels), which falls as levels rise.
         """
-        levels, place, count = np.unique(self.levels, return_inverse=True, return_counts=True)
+        found = np.zeros(len(self.unmatched))
+        levels, place, count = np.unique(self.levels[self.possible], return_inverse=True, return_counts=True)
+        if not len(levels):
+            return found
         width = np.diff(levels, prepend=0.0)
         falling = IsotonicRegression(increasing=False).fit_transform(levels, count / width, sample_weight=width)
         density = falling[place] / len(place)
         alone = min(1.0 - self.share, 1.0)
-        return np.asarray(np.clip(1.0 - alone / np.maximum(density, alone), 0.0, 1.0))
+        found[self.possible] = np.clip(1.0 - alone / np.maximum(density, alone), 0.0, 1.0)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +127,8 @@ class Overlooked:
     @property
     def count(self) -> float:
         """How many partners were overlooked, the mean of what both tables tell."""
-        told = self.left.share * len(self.rows), self.right.share * len(self.columns)
-        return float(np.clip(sum(told) / 2, 0.0, min(len(self.rows), len(self.columns))))
+        told = (self.left.count + self.right.count) / 2
+        return float(np.clip(told, 0.0, min(len(self.rows), len(self.columns))))
 
     @property
     def pairs(self) -> Any:
@@ -115,11 +142,16 @@ class Overlooked:
         for _ in range(_SCALINGS):
             rows = sums[0] / np.maximum(kernel @ columns, tiny)
             columns = sums[1] / np.maximum(turned @ rows, tiny)
-        rows = np.minimum(rows, 1.0 / np.maximum(kernel @ columns, tiny))
+        rows = np.minimum(rows, sums[0] / np.maximum(kernel @ columns, tiny))
         if isinstance(kernel, sparse.csr_array):
             places = pair_places(kernel)
             return with_data(kernel, kernel.data * rows[places[0]] * columns[places[1]])
         return kernel * rows[:, None] * columns
+
+
+def can_be_compared(rows: IntArray, columns: IntArray, matched: IntArray) -> bool:
+    """Tell whether both tables have rows without match, and enough rows have one to tell what chance does."""
+    return bool(len(rows) and len(columns) and len(matched) >= _FEWEST_MATCHED)
 
 
 def left_over(permutation: IntArray, size: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
@@ -144,7 +176,7 @@ def with_left_over(permutation: IntArray, pairs: Any, ratios: FloatArray) -> tup
         ratios: left × right rows, log-likelihood ratios of all pairs; −∞ where a pair must not be.
     """
     rows, columns, matched, partners = left_over(permutation, ratios.shape[1])
-    if not (len(rows) and len(columns) and len(matched)):
+    if not can_be_compared(rows, columns, matched):
         return permutation, pairs
     block = ratios[np.ix_(rows, columns)]
     left = Fits(block.max(axis=1), ratios[np.ix_(matched, columns)].max(axis=1))
@@ -169,7 +201,7 @@ def with_overlooked(permutation: IntArray, pairs: Any, found: Overlooked) -> tup
         return permutation, pairs
     kept = listed.data[~among], (listed.row[~among], listed.col[~among])
     old = sparse.csr_array(kept, shape=listed.shape)
-    block = sparse.csr_array(found.pairs).tocoo()
+    block = _listed(found.pairs)
     rows, columns = found.rows[block.row], found.columns[block.col]
     # What is known of a row beside rows with match stays; the rest of it is shared out.
     room = [np.clip(1.0 - np.asarray(old.sum(axis=axis)).ravel(), 0.0, 1.0) for axis in (1, 0)]
@@ -178,16 +210,31 @@ def with_overlooked(permutation: IntArray, pairs: Any, found: Overlooked) -> tup
         total = np.bincount(index, data, len(free_share))
         data = data * np.minimum(1.0, free_share / np.maximum(total, np.finfo(float).tiny))[index]
     both = sparse.csr_array(old + sparse.csr_array((data, (rows, columns)), shape=listed.shape))
-    likely = data > _LEAST_STATED
+    # A row may have its partner among the others and fit none of them: that is told, but nobody is matched.
+    likely = (data > _LEAST_STATED) & (_values_at(found.ratios, block) > -FAR_BEHIND)
     matches = permutation.copy()
     matches[rows[likely]] = columns[likely]
     return matches, both if sparse.issparse(pairs) else both.toarray()
+
+
+def _listed(pairs: Any) -> sparse.coo_array:
+    """Return the pairs that are not negligible."""
+    if isinstance(pairs, sparse.csr_array):
+        return pairs.tocoo()
+    rows, columns = np.nonzero(pairs > _NEGLIGIBLE)
+    return sparse.coo_array((pairs[rows, columns], (rows, columns)), shape=pairs.shape)
+
+
+def _values_at(ratios: Any, block: sparse.coo_array) -> FloatArray:
+    """Return the ratios of listed pairs; listed ratios have the same pairs in the same order."""
+    return np.asarray(ratios.data if isinstance(ratios, sparse.csr_array) else ratios[block.row, block.col])
 
 
 def _exponentiated(ratios: Any) -> Any:
     """Return the exponentials of ratios, the highest of each row 1."""
     if isinstance(ratios, sparse.csr_array):
         places = pair_places(ratios)
-        return with_data(ratios, np.exp(ratios.data - largest(places[0], ratios.data, ratios.shape[0])[places[0]]))
+        highest = largest(places[0], ratios.data, ratios.shape[0])
+        return with_data(ratios, np.exp(ratios.data - highest[places[0]]))
     highest = ratios.max(axis=1, keepdims=True)
     return np.exp(ratios.astype(np.float64) - np.where(np.isfinite(highest), highest, 0.0))

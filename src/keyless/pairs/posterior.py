@@ -17,6 +17,7 @@ from keyless.progress import check_time
 from keyless.sizes import TELLING_ROWS
 
 __all__ = [
+    "FAR_BEHIND",
     "FIRST_SHARE",
     "GAMMA_IN_GROUPS",
     "LEAST_STATED",
@@ -50,6 +51,9 @@ _UNDAMPED = 5
 
 LEAST_STATED = 0.5
 """Least probability of a match that is stated where rows may have no partner."""
+
+FAR_BEHIND = 12.0
+"""Nats behind the best pair of a row or its partner, or below no relation, from which a pair counts as impossible."""
 
 FIRST_SHARE = 0.9
 """Share of the rows of the smaller table that are taken to have a partner before anything is known."""
