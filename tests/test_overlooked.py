@@ -179,12 +179,12 @@ def test_rows_whose_partners_fit_badly_are_matched_all_the_same(monkeypatch):
         tables[name] = pd.DataFrame(columns[own])
     place = {int(entity): at for at, entity in enumerate(second)}
     truth = np.array([place.get(int(entity), -1) for entity in first])
-    found = keyless.link(tables, random_state=0).found["b"]
-    overlooked = np.flatnonzero((found.permutation == truth) & (truth >= 0))[:5]
-    forbidden = np.column_stack([overlooked, truth[overlooked]])
-    without = keyless.link(tables, forbid=forbidden, random_state=0).found["b"]
-    assert not np.any(without.permutation[overlooked] == truth[overlooked])
-    assert without.coupling[tuple(forbidden.T)].sum() == 0
+    # Partners that must not be matched are left over, and fit each other best: they stay alone.
+    some = np.flatnonzero(truth >= 0)[:5]
+    forbidden = np.column_stack([some, truth[some]])
+    found = keyless.link(tables, forbid=forbidden, random_state=0).found["b"]
+    assert not np.any(found.permutation[some] == truth[some])
+    assert found.coupling[tuple(forbidden.T)].sum() == 0
     monkeypatch.setattr(ColumnSearch, "with_left_over", lambda _self, _left, _right, _places, matched, _: matched)
     before = keyless.link(tables, random_state=0).found["b"]
     missed = [np.sum((one.permutation < 0) & (truth >= 0)) for one in (found, before)]
