@@ -196,7 +196,7 @@ def ceiling(first: Any, second: Any, truth: Any, labels: tuple[Any, Any]) -> flo
     both = np.flatnonzero(partner >= 0)
     shape = len(first), len(second)
     fit = rows.refinement.fitted(sparse.csr_array((np.ones(len(both)), (both, partner[both])), shape=shape))
-    ratios = rows.ratios(fit.models, fit.whole)
+    ratios = rows.ratios(fit)
     ratios.data += 100.0
     return float(np.mean(best_matching(ratios).permutation[both] == partner[both]))
 

@@ -27,6 +27,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch
 from matplotlib.ticker import PercentFormatter
+from scipy import sparse
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import keyless
@@ -35,7 +36,8 @@ from keyless.assignment import assign
 from keyless.datasets import ShuffledTables, make_shuffled_tables
 from keyless.engine import Side, Task, find_pair
 from keyless.engine.crossing import crossings
-from keyless.maps import CanonicalModel, Coupled, cross_fit
+from keyless.maps import CanonicalModel, cross_fit
+from keyless.maps.folds import Folds
 from keyless.maps.rotations import anneal, procrustes
 from keyless.maps.signatures import first_couplings, signature_cost, signatures
 from keyless.metrics import hamming
@@ -707,12 +709,11 @@ def _told(first: Any, second: Any, folds: int = 8) -> tuple[Any, float]:
         if count > max(6, len(first) // 6):
             break
         one, two = (side.factors(max_rank=count).scores[np.argsort(side.order)] for side in sides)
-        fitted = cross_fit([Coupled.of_pairs(one[fold::folds], two[fold::folds]) for fold in range(folds)])
+        dealt = Folds.along(np.arange(len(one)), folds)
+        fitted = cross_fit(one, two, sparse.eye_array(len(one), format="csr"), dealt)
         correlations = fitted.whole.correlations
         if np.log1p(-(correlations**2)).sum() < np.log1p(-(best**2)).sum():
-            ratios = np.empty((len(one), len(two)))
-            for fold, model in enumerate(fitted.models):
-                ratios[fold::folds] = model.log_ratios(one[fold::folds], two)
+            ratios = dealt.unfolded(fitted.log_ratios(dealt.folded(one), two))
             best, share = correlations, float(np.mean(assign(-ratios) == np.arange(len(one))))
     return best, share
 

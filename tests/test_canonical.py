@@ -7,14 +7,18 @@ from scipy.linalg import sqrtm
 from scipy.stats import multivariate_normal, multivariate_t
 
 from keyless.maps.canonical import (
+    AllPairs,
     CanonicalModel,
-    Coupled,
-    PairSums,
+    CrossFit,
+    ListedPairs,
     cross_fit,
     fit_tail,
     heavy_tailed,
     information,
+    left_out,
+    singular_vectors,
 )
+from keyless.maps.folds import Folds
 
 
 def made_up(rng, size, *, tail=np.inf, correlations=None):
@@ -68,17 +72,44 @@ def test_single_precision_is_enough(rng):
     assert made_up(rng, 3)[0].log_ratios(left, right).dtype == np.float32
 
 
-def test_thin_matrices_carry_row_and_column_numbers_in_their_last_columns(rng):
-    model, _, _ = made_up(rng, 3)
-    left, right = rng.normal(size=(6, 3)), rng.normal(size=(4, 3))
-    first, second = model.bilinear(left, right)
-    assert first.shape == (6, 5)
-    assert second.shape == (4, 5)
-    np.testing.assert_allclose(first @ second.T, model.log_ratios(left, right))
-    rows, columns = rng.normal(size=6), rng.normal(size=4)
-    first[:, -2] += rows
-    second[:, -1] += columns
-    np.testing.assert_allclose(first @ second.T, model.log_ratios(left, right) + rows[:, None] + columns)
+def partners(left, right, folds=1):
+    """The fit to partners in the same order, row i in fold i modulo their number."""
+    return cross_fit(left, right, sparse.eye_array(len(left), format="csr"), Folds.along(np.arange(len(left)), folds))
+
+
+def test_ratios_fold_by_fold_are_those_of_each_model(rng):
+    models = [made_up(rng, 3, correlations=np.array([0.9, 0.5, 0.2]))[0] for _ in range(4)]
+    stacked = [np.stack([getattr(model, name) for model in models]) for name in ("left_directions", "right_directions")]
+    for tail in (np.inf, 6.0):
+        fit = CrossFit(*stacked, models[0]).with_tail(tail)
+        left, right = rng.normal(size=(4, 5, 3)), rng.normal(size=(7, 3))
+        found = fit.log_ratios(left, right)
+        for rows, model, ratios in zip(left, fit.models, found, strict=True):
+            np.testing.assert_allclose(ratios, model.log_ratios(rows, right), rtol=1e-9, atol=1e-9)
+
+
+def test_one_model_for_all_folds(rng):
+    model = made_up(rng, 3)[0]
+    fit = CrossFit.of_one(model, 3)
+    left, right = rng.normal(size=(3, 5, 3)), rng.normal(size=(7, 3))
+    np.testing.assert_allclose(fit.log_ratios(left, right), [model.log_ratios(rows, right) for rows in left])
+    assert len(fit.models) == 3
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (4, 7), (7, 4), (1, 3)])
+def test_singular_vectors_are_those_of_a_decomposition(rng, shape):
+    matrices = rng.normal(size=(2, 3, *shape))
+    left, right = singular_vectors(matrices)
+    expected = np.linalg.svd(matrices, compute_uv=False)
+    products = left.mT @ matrices @ right
+    # Squares of values are exact to rounding of the largest square.
+    np.testing.assert_allclose(
+        np.diagonal(products, axis1=-2, axis2=-1) ** 2, expected**2, atol=1e-13 * expected.max() ** 2
+    )
+    for vectors in (left, right):
+        np.testing.assert_allclose(vectors.mT @ vectors - np.eye(min(shape)), 0.0, atol=1e-7)
+    empty = singular_vectors(np.zeros((1, *shape)))
+    assert all(np.isfinite(each).all() for each in empty)
 
 
 @pytest.mark.parametrize("tail", [3.0, 5.0, 30.0])
@@ -119,48 +150,49 @@ def test_factors_beyond_those_of_the_model_do_not_matter(rng):
     np.testing.assert_allclose(model.log_ratios(left, right), model.log_ratios(left[:, :3], right[:, :3]))
 
 
-def looped_sums(left, right, coupling):
-    """Σ w·(1, u, v, u·uᵀ, v·vᵀ, u·vᵀ) over all pairs."""
-    sums = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-    for i, u in enumerate(left):
-        for j, v in enumerate(right):
-            for k, part in enumerate((1.0, u, v, np.outer(u, u), np.outer(v, v), np.outer(u, v))):
-                sums[k] = sums[k] + coupling[i, j] * part
-    return sums
+def looped(left, right, coupling, rows):
+    """Mean and covariance of u and v over pairs of the given left rows, as a double loop has them."""
+    pairs = [(np.concatenate([left[i], right[j]]), coupling[i, j]) for i in rows for j in range(len(right))]
+    weight = sum(each for _, each in pairs)
+    mean = sum(each * both for both, each in pairs) / weight
+    return mean, sum(each * np.outer(both - mean, both - mean) for both, each in pairs) / weight
 
 
-def coupled_rows(rng, shape=(9, 7), sizes=(3, 2)):
-    left, right = (rng.normal(size=(count, size)) for count, size in zip(shape, sizes, strict=True))
-    return left, right, rng.uniform(0, 1, shape) * (rng.random(shape) < 0.6)
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_directions_are_canonical_over_the_pairs_of_all_other_folds(rng, kind):
+    """They have unit variance over these pairs and correlate only with each other, by definition of canonical pairs."""
+    left, right = rng.normal(size=(22, 3)), rng.normal(size=(17, 2))
+    coupling = rng.uniform(0, 1, (22, 17)) * (rng.random((22, 17)) < 0.6)
+    folds = Folds.along(np.arange(22), 4)
+    couplings = (
+        AllPairs.of(folds.folded(coupling)[None])
+        if kind == "dense"
+        else ListedPairs.of(sparse.csr_array(coupling), folds, np.float64)
+    )
+    found = left_out(folds.folded(left), right, couplings, whole=True, ridge=1e-12)
+    assert found.left.shape == (1, 5, 3, 2)
+    np.testing.assert_allclose(found.weight, coupling.sum())
+    mean, _ = looped(left, right, coupling, range(22))
+    np.testing.assert_allclose(np.concatenate([centre[0] for centre in found.centres]), mean)
+    for fold in range(5):
+        _, covariance = looped(left, right, coupling, [i for i in range(22) if fold == 4 or i % 4 != fold])
+        one, two = found.left[0, fold], found.right[0, fold]
+        np.testing.assert_allclose(one.T @ covariance[:3, :3] @ one, np.eye(2), atol=1e-8)
+        np.testing.assert_allclose(two.T @ covariance[3:, 3:] @ two, np.eye(2), atol=1e-8)
+        cross = one.T @ covariance[:3, 3:] @ two
+        np.testing.assert_allclose(cross, np.diag(np.diag(cross)), atol=1e-8)
+        assert np.all(np.diff(np.diag(cross)) <= 1e-9)
 
 
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
-def test_sums_are_those_of_a_double_loop(rng, kind):
-    left, right, coupling = coupled_rows(rng)
-    sums = Coupled.by_matrix(left, right, kind(coupling)).sums()
-    expected = looped_sums(left, right, coupling)
-    for found, part in zip(vars(sums).values(), expected, strict=True):
-        np.testing.assert_allclose(found, part)
-    weight, u, v, uu, vv, uv = expected
-    centred = uu / weight - np.outer(u, u) / weight**2, vv / weight - np.outer(v, v) / weight**2
-    for found, part in zip(sums.centred(), (*centred, uv / weight - np.outer(u, v) / weight**2), strict=True):
-        np.testing.assert_allclose(found, part, atol=1e-12)
-
-
-def test_sums_of_parts_add_up_and_are_taken_off_again(rng):
-    left, right, coupling = coupled_rows(rng)
-    first, second = (Coupled.by_matrix(left[part], right, coupling[part]).sums() for part in (slice(0, 4), slice(4, 9)))
-    both = PairSums(*looped_sums(left, right, coupling))
-    for sums, expected in (((first + second), both), ((both - first), second)):
-        for found, part in zip(vars(sums).values(), vars(expected).values(), strict=True):
-            np.testing.assert_allclose(found, part, atol=1e-12)
-
-
-def test_partners_in_order_and_leading_factors(rng):
-    left, right = rng.normal(size=(8, 4)), rng.normal(size=(8, 3))
-    sums = Coupled.of_pairs(left, right).leading(2, 3).sums()
-    for found, part in zip(vars(sums).values(), looped_sums(left[:, :2], right, np.eye(8)), strict=True):
-        np.testing.assert_allclose(found, part, atol=1e-12)
+def test_couplings_are_fitted_each_by_itself(rng):
+    left, right = rng.normal(size=(20, 4)), rng.normal(size=(15, 3))
+    folds = Folds.along(np.arange(20), 4)
+    couplings = folds.folded(rng.uniform(0, 1, (3, 20, 15)), axis=1)
+    together = left_out(folds.folded(left), right, AllPairs.of(couplings))
+    for number in range(3):
+        alone = left_out(folds.folded(left), right, AllPairs.of(couplings[number : number + 1]))
+        np.testing.assert_allclose(together.correlations[number], alone.correlations[0], atol=1e-10)
+        np.testing.assert_allclose(np.abs(together.left[number]), np.abs(alone.left[0]), atol=1e-8)
 
 
 def bounded(rng, rows, *, noise=0.5, sizes=(4, 3)):
@@ -175,7 +207,7 @@ def test_one_fold_has_the_canonical_correlations_by_definition(rng):
     whole = np.cov(np.hstack([left, right]).T, bias=True)
     white = [np.linalg.inv(sqrtm(part).real) for part in (whole[:4, :4], whole[4:, 4:])]
     expected = np.linalg.svd(white[0] @ whole[:4, 4:] @ white[1], compute_uv=False)
-    fit = cross_fit([Coupled.of_pairs(left, right)], ridge=1e-12)
+    fit = cross_fit(left, right, sparse.eye_array(400, format="csr"), Folds.along(np.arange(400), 1), ridge=1e-12)
     np.testing.assert_allclose(fit.whole.correlations, expected[expected > 2 / np.sqrt(400)], rtol=1e-6)
     x, y = fit.whole.left(left), fit.whole.right(right)
     size = len(fit.whole.correlations)
@@ -193,8 +225,8 @@ def test_weights_on_pairs_count_as_often_as_they_say(rng, kind):
     coupling = 3.0 * np.eye(60)
     coupling[rng.integers(0, 60, 40), rng.integers(0, 60, 40)] += 1.0
     rows, columns = (np.repeat(place, coupling[np.nonzero(coupling)].astype(int)) for place in np.nonzero(coupling))
-    one = cross_fit([Coupled.by_matrix(left, right, kind(coupling))])
-    two = cross_fit([Coupled.of_pairs(left[rows], right[columns])])
+    one = cross_fit(left, right, kind(coupling), Folds.along(np.arange(60), 1))
+    two = partners(left[rows], right[columns])
     np.testing.assert_allclose(one.whole.correlations, two.whole.correlations, rtol=1e-8)
     np.testing.assert_allclose(one.whole.log_ratios(left, right), two.whole.log_ratios(left, right), atol=1e-6)
 
@@ -207,10 +239,10 @@ def test_a_fold_is_judged_by_directions_that_have_not_seen_it(rng):
     right = rng.uniform(-1, 1, (200, 3))
     left = np.hstack([right, np.zeros((200, 1))]) + np.array([0.2, 0.5, 0.9, 1.0]) * rng.uniform(-1, 1, (200, 4))
     folds = [np.arange(k, 200, 4) for k in range(4)]
-    before = cross_fit([Coupled.of_pairs(left[rows], right[rows]) for rows in folds])
+    before = partners(left, right, 4)
     changed = left.copy()
     changed[folds[1]] += 0.3 * rng.uniform(-1, 1, (50, 4))
-    after = cross_fit([Coupled.of_pairs(changed[rows], right[rows]) for rows in folds])
+    after = partners(changed, right, 4)
     assert len(before.whole.correlations) == len(after.whole.correlations) == 3
     for name in ("left_directions", "right_directions"):
         same, others = (
@@ -219,7 +251,7 @@ def test_a_fold_is_judged_by_directions_that_have_not_seen_it(rng):
         )
         np.testing.assert_allclose(np.abs(same), 1.0, atol=1e-12)
         assert np.abs(others).min() < 1 - 1e-6
-    alone = cross_fit([Coupled.of_pairs(*(np.delete(side, folds[1], axis=0) for side in (left, right)))])
+    alone = partners(*(np.delete(side, folds[1], axis=0) for side in (left, right)))
     np.testing.assert_allclose(
         np.abs(np.sum(unit(alone.whole.left_directions) * unit(before.models[1].left_directions), axis=0)), 1, atol=1e-9
     )
@@ -228,8 +260,8 @@ def test_a_fold_is_judged_by_directions_that_have_not_seen_it(rng):
 def test_correlations_are_those_of_rows_left_out(rng):
     """Random pairs of many factors correlate in any sample, but not in the next."""
     left, right = rng.normal(size=(160, 20)), rng.normal(size=(160, 20))
-    seen = cross_fit([Coupled.of_pairs(left, right)])
-    unseen = cross_fit([Coupled.of_pairs(left[k::4], right[k::4]) for k in range(4)])
+    seen = partners(left, right)
+    unseen = partners(left, right, 4)
     assert seen.information > 1.0
     assert unseen.information < 0.15
     assert len(unseen.whole.correlations) <= 4
@@ -239,7 +271,7 @@ def test_left_out_correlations_near_those_of_the_population(rng):
     model, centre, covariance = made_up(rng, 3, correlations=np.array([0.9, 0.6, 0.3]))
     drawn = multivariate_normal(centre, covariance).rvs(8000, random_state=rng)
     left, right = drawn[:, :3], drawn[:, 3:]
-    fit = cross_fit([Coupled.of_pairs(left[k::4], right[k::4]) for k in range(4)])
+    fit = partners(left, right, 4)
     np.testing.assert_allclose(fit.whole.correlations, [0.9, 0.6, 0.3], atol=0.03)
     assert all(len(each.correlations) == 3 for each in fit.models)
     np.testing.assert_allclose(fit.information, model.information, atol=0.06)
@@ -248,14 +280,14 @@ def test_left_out_correlations_near_those_of_the_population(rng):
 def test_pairs_without_any_relation_or_spread_have_no_directions(rng):
     left, right = rng.normal(size=(400, 2)), rng.normal(size=(400, 2))
     left[:, 1] = 1.0
-    fit = cross_fit([Coupled.of_pairs(left[k::4], np.zeros((100, 2))) for k in range(4)])
+    fit = partners(left, np.zeros((400, 2)), 4)
     assert fit.information == 0
     np.testing.assert_array_equal(fit.whole.log_ratios(left, right), 0.0)
 
 
 def test_with_tail_changes_tails_alone(rng):
     left, right = bounded(rng, 60)
-    fit = cross_fit([Coupled.of_pairs(left[k::2], right[k::2]) for k in range(2)])
+    fit = partners(left, right, 2)
     heavy = fit.with_tail(6.0)
     assert {model.tail for model in (*heavy.models, heavy.whole)} == {6.0}
     assert heavy.information == fit.information

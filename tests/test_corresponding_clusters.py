@@ -93,8 +93,8 @@ def test_rows_of_clusters_that_correspond_make_a_block(left_out):
 def test_the_map_grows_inside_blocks():
     sides, truth, _ = clustered(4)
     blocks = next(blocks_of_clusters(*sides, (np.arange(260), np.arange(260))))
-    for candidate, coupling in grown_in_blocks(blocks, sides[0].compact, sides[1].compact):
-        assert np.mean(candidate.choice == truth) > 0.9
+    for coupling in grown_in_blocks(blocks, sides[0].compact, sides[1].compact).values():
+        assert np.mean(coupling.argmax(axis=1) == truth) > 0.9
         assert coupling[~blocks.allowed].sum() == 0
 
 
@@ -113,7 +113,7 @@ def test_pairs_that_must_not_be_stay_out_of_blocks():
     # The caller knows a pair of rows of different clusters.
     known = np.array([[30, truth[31]]])
     search = Search(*sides, Limits((260, 260), known=known, forbidden=forbidden), spaces=0)
-    proposals = [one for one in search._proposals(()) if one.blocks is not None]
+    proposals = [one for batch in search._batches(()) for one in batch if one.blocks is not None]
     assert proposals
     for one in proposals:
         assert isinstance(one.blocks, Blocks)

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from keyless.engine.refine import Matching, Refinement, identification
-from keyless.maps.canonical import CanonicalModel, Coupled, CrossFit, cross_fit
+from keyless.maps.canonical import CanonicalModel, CrossFit, cross_fit
 from keyless.model.factors import whitened
 from keyless.pairs.limits import Limits
 
@@ -73,7 +73,7 @@ def matching_of(ratios, coupling, *, common=None):
     model = CanonicalModel(np.zeros(1), np.zeros(1), np.eye(1), np.eye(1), np.array([0.6]))
     common = float(coupling.sum()) if common is None else common
     standing = identification(ratios, coupling)
-    return Matching(CrossFit((), model), np.zeros(len(ratios), dtype=int), coupling, common, ratios, standing, 1)
+    return Matching(CrossFit.of_one(model, 1), np.zeros(len(ratios), dtype=int), coupling, common, ratios, standing, 1)
 
 
 def test_strength_is_identification_times_the_root_of_the_number_of_pairs(rng):
@@ -190,14 +190,14 @@ def test_pairs_that_must_not_be_are_not_matched(rng):
 def test_rows_are_judged_by_the_map_that_has_not_seen_their_pairs(rng):
     left, right, _, coupling = two_tables(rng, (80, 80), 80, noise=0.3)
     refinement = Refinement(left, right, limits=Limits((80, 80)), folds=4)
-    assert np.bincount(refinement.folds).tolist() == [20, 20, 20, 20]
-    folds = [np.flatnonzero(refinement.folds == k) for k in range(4)]
+    fold = refinement.folds.of_rows
+    assert np.bincount(fold).tolist() == [20, 20, 20, 20]
     fit = refinement.fitted(coupling)
-    same = cross_fit([Coupled.by_matrix(left[rows], right, coupling[rows]) for rows in folds]).with_tail(fit.whole.tail)
-    found = refinement.ratios(fit.models)
+    same = cross_fit(left, right, coupling, refinement.folds).with_tail(fit.whole.tail)
+    found = refinement.ratios(fit)
     assert found.shape == (80, 80)
     for i in range(80):
-        model = same.models[refinement.folds[i]]
+        model = same.models[fold[i]]
         expected = model.pair_log_ratios(np.repeat(left[i : i + 1], 80, axis=0).astype(float), right.astype(float))
         np.testing.assert_allclose(found[i], expected, rtol=1e-3, atol=2e-2)
 
@@ -209,8 +209,16 @@ def test_few_pairs_use_few_factors(rng):
     few[24:] = 0.0
     assert refinement.fitted(coupling).whole.left_directions.shape[0] == 8
     assert refinement.fitted(few).whole.left_directions.shape[0] == 3
-    assert refinement.fitted(coupling, ranks=(2, 5)).whole.left_directions.shape[0] == 2
-    assert refinement.fitted(coupling, ranks=(2, 5)).whole.right_directions.shape[0] == 5
+    assert np.isinf(refinement.fitted(coupling, heavy_tails=False).whole.tail)
+
+
+def test_a_map_with_other_folds_is_used_whole(rng):
+    left, right, _, coupling = two_tables(rng, (60, 60), 60)
+    four, eight = (Refinement(left, right, limits=Limits((60, 60)), folds=count) for count in (4, 8))
+    fit = four.fitted(coupling)
+    assert four.in_folds(fit) is fit
+    ratios = eight.ratios(eight.in_folds(fit))
+    np.testing.assert_allclose(ratios, fit.whole.log_ratios(left, right), rtol=1e-3, atol=1e-2)
 
 
 def test_heavy_tails_are_noticed(rng):

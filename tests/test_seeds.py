@@ -23,7 +23,7 @@ def factors(seed, *, rows=80, common=5, private=2):
 
 def grown(left, right, known):
     limits = Limits((len(left), len(right)), known=known)
-    return grown_from(Alternation(left, right, folds=1, allowed=limits.mask()), known, left.shape[1])
+    return grown_from(Alternation(left, right, allowed=limits.mask()), known, left.shape[1])
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.engine.by_columns import ColumnLink
+from keyless.engine.crossing import FOUND_AGAIN, SOMEWHAT_ABOVE
 from keyless.engine.pair import PairLink
 from keyless.engine.refine import Refinement
 from keyless.engine.repeats import RepeatedSide
@@ -56,11 +57,6 @@ _EVENS = 0.5
 
 _HARDLY_AGAIN = 0.3
 """Share of pairs that a search of half the rows finds again, below which a link is in doubt."""
-
-_FOUND_AGAIN, _SOMEWHAT = 0.5, 0.3
-"""Share of pairs that searches of half the rows find again, from which a link is believed that is only so many nats
-above chance. Of tables of other entities they found 0.03 again at the most where rows were 120 and more, of links that
-are right 0.55 to 0.8 (pairs of benchmarks/bench_verdict.py and real ones, with other seeds than those reported)."""
 
 _STANDS_OUT = 0.85
 """Part of what is needed to tell all rows apart that few rows must show."""
@@ -198,7 +194,7 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
     share_again = float(np.mean(found_again)) if found_again else 1.0
     if first.halved:
         fully = evidence.excess > _NO_BETTER and evidence.score > _STANDS_OUT_FULLY * evidence.needed
-        proven = bool(found_again) and share_again >= _FOUND_AGAIN and above > _SOMEWHAT
+        proven = bool(found_again) and share_again >= FOUND_AGAIN and above > SOMEWHAT_ABOVE
         chance = above < 0 or (above < _CHANCE * first.clear and again < _HARDLY_AGAIN)
         clear, chance = clear or fully or proven, chance and not fully
     else:
@@ -233,11 +229,11 @@ def _by_pairs_found_again(again: float) -> float:
 
     Of pairs that belong together about half are, of others hardly one.
     """
-    return min(again / _FOUND_AGAIN, 1.0)
+    return min(again / FOUND_AGAIN, 1.0)
 
 
 def _judged(
-    evidence: Evidence, *, believed: bool, sharp: bool, clear: float = 1.0, again: float = _FOUND_AGAIN
+    evidence: Evidence, *, believed: bool, sharp: bool, clear: float = 1.0, again: float = FOUND_AGAIN
 ) -> Evidence:
     """Return the evidence with its verdict, once it is known to be better than chance.
 

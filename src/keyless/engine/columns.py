@@ -255,7 +255,7 @@ class ColumnModel:
             coupling, common = scaled(ratios, common)
             fit = self.refinement.fitted(coupling)
             found = Matching(
-                fit, self.refinement.folds, coupling, common, ratios, identification(ratios, coupling), done
+                fit, self.refinement.folds.of_rows, coupling, common, ratios, identification(ratios, coupling), done
             )
             if best is None or found.strength > best.strength:
                 best, kept, waited = found, list(models), 0
@@ -279,7 +279,7 @@ class ColumnModel:
             order = np.argsort(-strengths, kind="stable")
             factors.append(Factors(whitened(means[:, order]), strengths[order]))
         refinement = Refinement(factors[0].compact, factors[1].compact, limits=self.limits)
-        matching = replace(form.matching, fit=refinement.fitted(form.matching.coupling), folds=refinement.folds)
+        matching = replace(form.matching, fit=refinement.fitted(form.matching.coupling), folds=refinement.folds.of_rows)
         return replace(form, left=factors[0], right=factors[1], matching=matching)
 
     def _finer(self, found: Matching, models: Sequence[FactorModel | None]) -> Matching:

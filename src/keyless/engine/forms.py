@@ -122,9 +122,7 @@ def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str], de
                 coupling = begun.surest(_SUREST_SHARE)
             elif way == "forced":
                 alternation = Alternation(left, right, allowed=limits.mask())
-                alternation.begin(coupling)
-                alternation.climb(way, [max(form.left.rank, form.right.rank)] * _STEPS)
-                coupling = alternation.coupling()
+                coupling = alternation.climb(coupling[None], [max(alternation.ranks)] * _STEPS)[0]
             matching = refinement.run(coupling, rounds=MOST_ROUNDS, common=begun.common, deadline=deadline)
             if matching.better_than(best.matching):
                 best = Form(form.scales, form.left, form.right, matching, bred=best.bred)

@@ -13,7 +13,8 @@ from scipy import sparse
 from scipy.optimize import minimize_scalar
 
 from keyless.engine.side import sums_of_groups
-from keyless.maps.canonical import Coupled, CrossFit, cross_fit
+from keyless.maps.canonical import CrossFit, cross_fit
+from keyless.maps.folds import Folds
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import log_sums, pair_places
@@ -62,9 +63,8 @@ def group_map(left: Factors, right: Factors, limits: Limits) -> CrossFit:
     means = [
         _means(side.scores[:, :most], labels, shared) for side, labels in zip((left, right), limits.groups, strict=True)
     ]
-    # Dealt along the first factor, like rows.
-    fold = np.argsort(np.argsort(means[0][:, 0], kind="stable"), kind="stable") % _FOLDS
-    return cross_fit([Coupled.of_pairs(*(side[fold == k] for side in means)) for k in range(_FOLDS)])
+    folds = Folds.along(means[0][:, 0], _FOLDS)
+    return cross_fit(means[0], means[1], sparse.eye_array(len(shared), format="csr"), folds)
 
 
 def exchanged(limits: Limits) -> Limits:

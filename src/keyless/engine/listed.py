@@ -5,7 +5,6 @@ Few pairs are looked at, so the work grows with the number of rows and not with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,12 +71,12 @@ class ListedRows:
         pattern.sum_duplicates()
         return pattern
 
-    def ratios(self, models: Sequence[CanonicalModel], whole: CanonicalModel) -> sparse.csr_array:
+    def ratios(self, fit: CrossFit) -> sparse.csr_array:
         """Return the log-likelihood ratios of listed pairs, each left row judged by the model that has not seen it."""
-        found = self.listed(whole)
+        found = self.listed(fit.whole)
         rows, columns = pair_places(found)
-        fold = self.refinement.folds[rows]
-        for k, model in enumerate(models):
+        fold = self.refinement.folds.of_rows[rows]
+        for k, model in enumerate(self.refinement.in_folds(fit).models):
             own = fold == k
             found.data[own] = model.pair_log_ratios(self.left.compact[rows[own]], self.right.compact[columns[own]])
         found.data += self.limits.head_start(rows, columns)
@@ -97,22 +96,18 @@ class ListedRows:
         best: Matching | None = None
         fixed = self.common is not None
         common = FIRST_SHARE * self.smaller if common is None else common
-        models: Sequence[CanonicalModel] = fit.models
-        if len(models) != len(self.refinement.members):
-            models = [fit.whole] * len(self.refinement.members)
         for done in range(1, rounds + 1):
-            ratios = self.ratios(models, fit.whole)
+            ratios = self.ratios(fit)
             known = common if self.common is None else self.common
             coupling, common = scaled(less_crowding(ratios), known, fixed=fixed)
             score = listed_identification(ratios, coupling, self.limits)
-            found = Matching(fit, self.refinement.folds, coupling, common, ratios, score, done)
+            found = Matching(fit, self.refinement.folds.of_rows, coupling, common, ratios, score, done)
             # The first map has been fitted to some of the rows it judges here.
             if best is None or best.rounds == 1 or found.strength > best.strength:
                 best = found
             if is_late(deadline) or common < 2:
                 break
             fit = self.refinement.fitted(coupling)
-            models = fit.models
         if best is None:
             raise RuntimeError("no round was made")
         return best

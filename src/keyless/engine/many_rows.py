@@ -168,8 +168,7 @@ def _weighed(left: Side, right: Side, form: Form, limits: Limits, deadline: Dead
     """
     listed, coupling = form.matching, form.matching.coupling.toarray()
     rows = Refinement(form.left.compact, form.right.compact, limits=limits)
-    folds = len(rows.members)
-    ratios = rows.ratios(listed.fit.models if len(listed.fit.models) == folds else [listed.fit.whole] * folds)
+    ratios = rows.ratios(rows.in_folds(listed.fit))
     score = identification(ratios, coupling)
     form = replace(form, matching=replace(listed, coupling=coupling, ratios=ratios, identification=score))
     if suits(left, right) and not is_late(deadline):
@@ -309,7 +308,7 @@ def _beside_other_groups(
     starts = limits.head_start(*pair_places(ratios))
     plain = ratios.copy()
     plain.data = ratios.data - starts
-    strange = other.ratios(fit.models, fit.whole)
+    strange = other.ratios(fit)
     strange.data -= apart.head_start(*pair_places(strange))
     odds = prior_log_odds(limits.shape, form.matching.common if common is None else common)
     alone = -(odds + np.log(max(limits.shape) / np.maximum(limits.choices, 1)))

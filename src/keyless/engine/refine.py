@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from keyless.maps.canonical import CanonicalModel, Coupled, CrossFit, cross_fit, fit_tail
+from keyless.maps.canonical import CrossFit, cross_fit, fit_tail
+from keyless.maps.folds import Folds
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, less_crowding, scaled
 from keyless.progress import Deadline, check_time, is_late
@@ -119,42 +120,41 @@ class Refinement:
 
     def __init__(self, left: FloatArray, right: FloatArray, *, limits: Limits, folds: int = FOLDS) -> None:
         self.left, self.right, self.limits = left, right, limits
-        order = np.argsort(left[:, 0], kind="stable")
-        self.folds = np.empty(len(left), dtype=np.int64)
-        self.folds[order] = np.arange(len(left)) % folds
-        self.members = [np.flatnonzero(self.folds == k) for k in range(int(self.folds.max(initial=0)) + 1)]
+        self.folds = Folds.along(left[:, 0], folds)
 
     @cached_property
     def mask(self) -> BoolArray | None:
         """Which pairs may be matched; None where all may. Made where all pairs are looked at, and not before."""
         return self.limits.mask()
 
-    def fitted(self, coupling: Any, *, ranks: tuple[int, int] | None = None) -> CrossFit:
-        """Fit the map to coupled rows, tails included.
+    def fitted(self, coupling: Any, *, heavy_tails: bool = True) -> CrossFit:
+        """Fit the map of the leading factors, as many as the pairs are enough for, to coupled rows.
 
         Args:
             coupling: left × right rows, dense or sparse.
-            ranks: how many of the leading factors of left and right to use; None: all, as far as pairs are enough.
+            heavy_tails: whether tails are fitted as well; otherwise they are normal.
         """
-        weight = float(coupling.sum())
-        sizes = [side.shape[1] for side in (self.left, self.right)]
-        most = max(2, int(weight / (2 * _PAIRS_PER_FACTOR)))
-        used = [min(size, most) for size in sizes] if ranks is None else list(ranks)
-        left, right = self.left[:, : used[0]], self.right[:, : used[1]]
-        fit = cross_fit([Coupled.by_matrix(left[rows], right, coupling[rows]) for rows in self.members])
+        most = max(2, int(float(coupling.sum()) / (2 * _PAIRS_PER_FACTOR)))
+        left, right = self.left[:, :most], self.right[:, :most]
+        fit = cross_fit(left, right, coupling, self.folds)
+        if not heavy_tails:
+            return fit
         rows, columns = _sure_pairs(coupling)
         positions = [np.empty((len(rows), len(fit.whole.correlations))) for _ in range(2)]
         for k, model in enumerate(fit.models):
-            own = self.folds[rows] == k
+            own = self.folds.of_rows[rows] == k
             positions[0][own], positions[1][own] = model.left(left[rows[own]]), model.right(right[columns[own]])
         return fit.with_tail(fit_tail(fit.whole, *positions))
 
-    def ratios(self, models: Sequence[CanonicalModel]) -> FloatArray:
+    def in_folds(self, fit: CrossFit) -> CrossFit:
+        """Return models for the folds of these rows; of a map with other folds, the whole one for all of them."""
+        same = len(fit.left_directions) == self.folds.count
+        return fit if same else CrossFit.of_one(fit.whole, self.folds.count)
+
+    def ratios(self, fit: CrossFit) -> FloatArray:
         """Return the log-likelihood ratios of all pairs; −∞ where a pair must not be."""
-        found = np.empty((len(self.left), len(self.right)), dtype=np.float32)
-        for rows, model in zip(self.members, models, strict=True):
-            check_time()
-            found[rows] = model.log_ratios(self.left[rows], self.right)
+        check_time()
+        found = self.folds.unfolded(fit.log_ratios(self.folds.folded(self.left), self.right))
         if self.mask is not None:
             found[~self.mask] = -np.inf
         return found
@@ -171,10 +171,9 @@ class Refinement:
         known, most = self.limits.known, float(np.log(max(len(self.right), 2)))
         if not len(known):
             return False
-        models = self.fitted(coupling).models
         gained = []
-        for k, model in enumerate(models):
-            rows, columns = known[self.folds[known[:, 0]] == k].T
+        for k, model in enumerate(self.fitted(coupling).models):
+            rows, columns = known[self.folds.of_rows[known[:, 0]] == k].T
             ratios = model.log_ratios(self.left[rows], self.right)
             chances = ratios[np.arange(len(rows)), columns] - _log_sum_exp(ratios, 1).ravel()
             gained.append(np.maximum(chances + np.log(len(self.right)), -most))
@@ -189,10 +188,10 @@ class Refinement:
         best: Matching | None = None
         for done in range(1, rounds + 1):
             fit = self.fitted(coupling)
-            ratios = self.ratios(fit.models)
+            ratios = self.ratios(fit)
             before = coupling
             coupling, common = scaled(less_crowding(ratios), common)
-            found = Matching(fit, self.folds, coupling, common, ratios, identification(ratios, coupling), done)
+            found = Matching(fit, self.folds.of_rows, coupling, common, ratios, identification(ratios, coupling), done)
             if best is None or found.strength > best.strength:
                 best = found
             change = float(abs(coupling - before).sum())

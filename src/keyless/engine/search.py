@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from keyless.engine.refine import FIRST_ROUNDS, MOST_ROUNDS, Matching, Refinement, identification
-from keyless.maps.alternation import Alternation, Candidate
+from keyless.maps.alternation import Alternation
 from keyless.maps.clusters import MOST_PROPOSED, Blocks, blocks_of_clusters, grown_in_blocks
 from keyless.maps.moments import MOST_MAPS, moment_maps
 from keyless.maps.seeds import grown_from
@@ -105,8 +106,9 @@ _PAIRS_AFFORDED, _FEWEST_SPACES = 1e6, 4
 _LEADING = 8
 """Factors by which it is told how far out a row is."""
 
-_ROWS_LOOKED_AT = 300
-"""Rows by which candidates are compared."""
+_PAIRS_AT_A_TIME = 2e6
+"""Pairs of rows of couplings that are worked on together: some of them take hardly longer than one of few rows, and
+many of them would leave the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -139,14 +141,33 @@ class _Proposal(NamedTuple):
     blocks: Blocks | None = None
 
 
-@dataclass
-class _Reached:
-    candidate: Candidate
-    coupling: Any
+@dataclass(eq=False)
+class _Candidate:
+    """A coupling that was reached, and what it was judged by.
+
+    Attributes:
+        name: what it was reached from.
+        coupling: left × right rows.
+        choice: per left row, the right row it prefers.
+        information: what left-out rows show of its map, in nats per row.
+        score: how well partners stand out among all rows, in nats above a guess; see `identification`.
+        members: how many candidates found this correspondence.
+        refined: what it becomes when it is refined.
+        contradicted: whether known pairs speak against it.
+    """
+
+    name: str
+    coupling: FloatArray
+    choice: IntArray
+    information: float
     score: float
     members: int = 1
     refined: Matching | None = None
     contradicted: bool = False
+
+    def agrees(self, other: _Candidate, share: float) -> bool:
+        """Tell whether both prefer the same partner for at least this share of rows."""
+        return float(np.mean(self.choice == other.choice)) >= share
 
 
 @dataclass
@@ -181,12 +202,7 @@ class Search:
         self.rows = outermost(self.left), outermost(self.right)
         left, right = (side.compact[rows] for side, rows in zip((self.left, self.right), self.rows, strict=True))
         self.allowed = self.limits.mask(*self.rows)
-        # Every worker has its own: an alternation holds the coupling it works on.
-        given: dict[str, Any] = {"allowed": self.allowed, "deadline": self.deadline}
-        self.workers = [
-            (Alternation(left, right, **given), Alternation(left, right, folds=1, **given)) for _ in range(workers())
-        ]
-        self.climbing = self.workers[0][0]
+        self.alternation = Alternation(left, right, allowed=self.allowed, deadline=self.deadline)
         self.sampled = (len(left), len(right)) != self.limits.shape
         among = self.limits.some(*self.rows) if self.sampled else self.limits
         self.refinement = Refinement(left, right, limits=among)
@@ -195,8 +211,9 @@ class Search:
         self.top = max(_FIRST_FACTORS, min(max(left.shape[1], right.shape[1]), rows // _ROWS_PER_FACTOR))
         if self.spaces is None:
             self.spaces = int(np.clip(_PAIRS_AFFORDED / (len(left) * len(right)), _FEWEST_SPACES, len(SPACES)))
-        self.reached: list[_Reached] = []
-        self.pool: list[tuple[Candidate, Any]] = []
+        self.at_a_time = max(1, int(_PAIRS_AT_A_TIME / (len(left) * len(right))))
+        self.reached: list[_Candidate] = []
+        self.pool: list[_Candidate] = []
 
     @property
     def convincing(self) -> bool:
@@ -216,15 +233,24 @@ class Search:
         """Return the matching whose partners stand out most."""
         spaces = SPACES[: self.spaces]
         total = len(self.starts) + len(self._seed_ranks()) + MOST_PROPOSED + MOST_MAPS + 2 * len(spaces)
-        proposals = self._proposals(spaces)
-        number = 0
-        while some := self._some(proposals):
-            tasks = enumerate(some)
-            # All of a batch are grown, but looked at one by one: the answer does not depend on the size of batches.
-            batch = list(in_turn(self._grown, tasks, n_jobs=len(self.workers)))
-            if any(self._ends(grown, number + k, total) for k, grown in enumerate(batch, start=1)):
+        batches, number, ended = self._batches(spaces), 0, False
+        while not ended:
+            batch: list[_Proposal] = []
+            # Only the first is waited for when it is late.
+            with cut_short(self.deadline if self.reached else None):
+                batch = next(batches, [])
+            if not batch:
                 break
+            # All of a batch are grown, but looked at one by one.
+            for name, coupling in self._grown(batch):
+                self._take(name, coupling)
             number += len(batch)
+            if self.callback is not None:
+                self.callback("search", number, total, max(one.score for one in self.reached))
+            ended = is_late(self.deadline)
+            if not ended:
+                self._refine()
+                ended = self.convincing
         self._refine()
         best = self._best().refined
         if best is None:
@@ -243,48 +269,33 @@ class Search:
             return max(best, further, key=lambda matching: matching.strength)
         return best
 
-    def _some(self, proposals: Iterator[_Proposal]) -> list[_Proposal]:
-        """Return the next proposals, one for each worker; only the first is waited for when it is late."""
-        some: list[_Proposal] = []
-        for _ in self.workers:
-            with cut_short(self.deadline if self.reached or some else None):
-                some += islice(proposals, 1)
-        return some
-
-    def _ends(self, grown: Sequence[tuple[Candidate, Any]], number: int, total: int) -> bool:
-        """Take in what a coupling grew to, and tell whether the search ends."""
-        for candidate, coupling in grown:
-            self._take(candidate, coupling)
-        if self.callback is not None:
-            self.callback("search", number, total, max(one.score for one in self.reached))
-        if is_late(self.deadline):
-            return True
-        self._refine()
-        return self.convincing
-
-    def _proposals(self, spaces: Sequence[tuple[float, int]]) -> Iterator[_Proposal]:
-        for name, coupling in self.starts:
-            among = coupling[np.ix_(*self.rows)]
-            # Known pairs may all be of other rows than those that are searched.
-            if among.any():
-                yield _Proposal(name, among)
-        growing = self.workers[0][1]
-        for rank in self._seed_ranks():
-            known = self.refinement.limits.known
-            yield _Proposal(f"known pairs with {rank} factors", grown_from(growing, known, rank))
+    def _batches(self, spaces: Sequence[tuple[float, int]]) -> Iterator[list[_Proposal]]:
+        """Yield proposals, those together that are alike."""
+        begun = [(name, coupling[np.ix_(*self.rows)]) for name, coupling in self.starts]
+        # Known pairs may all be of other rows than those that are searched.
+        told = [_Proposal(name, among) for name, among in begun if among.any()]
+        known = self.refinement.limits.known
+        told += [
+            _Proposal(f"known pairs with {rank} factors", grown_from(self.alternation, known, rank))
+            for rank in self._seed_ranks()
+        ]
+        yield from ([each] for each in told)
         for found in () if is_late(self.deadline) else blocks_of_clusters(self.left, self.right, self.rows):
             blocks = found if self.allowed is None else replace(found, allowed=found.allowed & self.allowed)
             # Known pairs stay, whichever clusters their rows are of.
-            blocks.allowed[tuple(self.refinement.limits.known.T)] = True
-            yield _Proposal(blocks.name, blocks.coupling, blocks=blocks)
+            blocks.allowed[tuple(known.T)] = True
+            yield [_Proposal(blocks.name, blocks.coupling, blocks=blocks)]
         # When it is late, one rough coupling is enough: it is there at once.
-        for name, cross in () if is_late(self.deadline) else moment_maps(self.left, self.right):
-            coupling = coupled_by_map(self.climbing.left, self.climbing.right, cross, allowed=self.allowed)
-            yield _Proposal(name, coupling, max(cross.shape))
-        for name, coupling in first_couplings(
-            self.left, self.right, rows=self.rows, spaces=spaces, allowed=self.allowed
-        ):
-            yield _Proposal(name, coupling)
+        maps = iter(()) if is_late(self.deadline) else moment_maps(self.left, self.right)
+        sides = self.refinement.left, self.refinement.right
+        for size, some in groupby(maps, key=lambda named: max(named[1].shape)):
+            yield [
+                _Proposal(name, coupled_by_map(*sides, cross, allowed=self.allowed), factors=size)
+                for name, cross in some
+            ]
+        for space in spaces:
+            named = first_couplings(self.left, self.right, rows=self.rows, spaces=[space], allowed=self.allowed)
+            yield [_Proposal(name, coupling) for name, coupling in named]
 
     def _seed_ranks(self) -> list[int]:
         """Return the numbers of factors with which a map grows from known pairs; none where no pair is known."""
@@ -293,83 +304,81 @@ class Search:
         stand_out = max(self.left.signal_rank, self.right.signal_rank, 2)
         return sorted({round(times * stand_out) for times in _SEED_FACTORS})
 
-    def _grown(self, worker: int, proposal: _Proposal) -> list[tuple[Candidate, Any]]:
-        """Return what a proposal grows to; when it is late, in the first way."""
-        climbing, growing = self.workers[worker]
-        if proposal.blocks is not None:
-            return [self._released(climbing, *each) for each in self._grown_in_blocks(proposal.blocks)]
-        first = min(proposal.factors or _FIRST_FACTORS, self.top)
-        rising = [round(rank) for rank in np.geomspace(first, self.top, _RISING)]
-        climb = [*rising, *([self.top] * _LEVEL)]
+    def _grown(self, batch: Sequence[_Proposal]) -> list[tuple[str, FloatArray]]:
+        """Return what proposals that are alike grow to, by name; when it is late, in the first way."""
+        blocks = batch[0].blocks
+        if blocks is not None:
+            sides = self.refinement.left, self.refinement.right
+            grown = grown_in_blocks(blocks, *sides, deadline=self.deadline)
+            # Then rows may be matched across clusters, or to nobody.
+            return [
+                (name, self.refinement.run(coupling, rounds=FIRST_ROUNDS, deadline=self.deadline).coupling)
+                for name, coupling in grown.items()
+            ]
+        first = min(batch[0].factors or _FIRST_FACTORS, self.top)
+        climb = [*(round(rank) for rank in np.geomspace(first, self.top, _RISING)), *([self.top] * _LEVEL)]
         ways: list[tuple[str, int | None, list[int]]] = [("climb", None, climb)]
-        if proposal.factors is None:
+        if batch[0].factors is None:
             ways = [
                 ("few factors first", min(_FEW_FACTORS, self.top), climb[2:]),
-                ("all factors first", max(growing.ranks), climb[-_LEVEL - 1 :]),
+                ("all factors first", max(self.alternation.ranks), climb[-_LEVEL - 1 :]),
             ]
-        found = []
+        found: list[tuple[str, FloatArray]] = []
         for way, last, ranks in ways:
-            start = proposal.coupling
-            if last is not None:
-                start = growing.grow(start, first=_FIRST_FACTORS, last=last, steps=_GROWTH_STEPS)
-            climbing.begin(start)
-            found.append((climbing.climb(f"{proposal.name}, {way}", ranks), climbing.coupling()))
+            couplings = self._in_parts([each.coupling for each in batch], last, ranks)
+            found += [(f"{each.name}, {way}", coupling) for each, coupling in zip(batch, couplings, strict=True)]
             if is_late(self.deadline):
                 break
         return found
 
-    def _grown_in_blocks(self, blocks: Blocks) -> list[tuple[Candidate, Any]]:
-        return grown_in_blocks(blocks, self.climbing.left, self.climbing.right, deadline=self.deadline)
+    def _in_parts(self, couplings: Sequence[FloatArray], last: int | None, ranks: list[int]) -> list[FloatArray]:
+        """Return what couplings lead to; some are worked on together, and as many such parts at a time as cores."""
+        count = min(self.at_a_time, -(-len(couplings) // workers()))
+        parts = [(couplings[start : start + count], last, ranks) for start in range(0, len(couplings), count)]
+        return [each for part in in_turn(self._climbed, parts, n_jobs=min(workers(), len(parts))) for each in part]
 
-    def _released(self, climbing: Alternation, grown: Candidate, coupling: Any) -> tuple[Candidate, Any]:
-        """Return what grew inside clusters once rows may be matched across them, or to nobody."""
-        refined = self.refinement.run(coupling, rounds=FIRST_ROUNDS, deadline=self.deadline)
-        climbing.begin(refined.coupling)
-        return climbing.climb(grown.name, [self.top]), refined.coupling
+    def _climbed(self, couplings: Sequence[FloatArray], last: int | None, ranks: list[int]) -> FloatArray:
+        """Return couplings after a climb, and after growth to so many factors before it."""
+        stacked = np.stack(couplings)
+        if last is not None:
+            stacked = self.alternation.grow(stacked, first=_FIRST_FACTORS, last=last, steps=_GROWTH_STEPS)
+        return self.alternation.climb(stacked, ranks)
 
-    def _take(self, candidate: Candidate, coupling: Any) -> None:
+    def _take(self, name: str, coupling: FloatArray) -> None:
         """Keep the best candidate of every correspondence, and few of them."""
-        score = self._score(candidate, coupling)
-        self.tried.append(Start(candidate.name, score))
-        if all(not candidate.agrees(one, _LIKE) for one, _ in self.pool):
-            self.pool = sorted([*self.pool, (candidate, coupling)], key=lambda one: -one[0].information)[:_LOOKED_AT]
-        for one in self.reached:
-            if candidate.agrees(one.candidate, _SAME):
+        candidate = self._judged(name, coupling)
+        self.tried.append(Start(name, candidate.score))
+        if all(not candidate.agrees(one, _LIKE) for one in self.pool):
+            self.pool = sorted([*self.pool, candidate], key=lambda one: -one.information)[:_LOOKED_AT]
+        for number, one in enumerate(self.reached):
+            if candidate.agrees(one, _SAME):
                 one.members += 1
-                if score > one.score:
-                    one.candidate, one.coupling, one.score, one.refined = candidate, coupling, score, None
+                if candidate.score > one.score:
+                    self.reached[number] = replace(candidate, members=one.members)
                 break
         else:
-            self.reached.append(_Reached(candidate, coupling, score))
+            self.reached.append(candidate)
         leaders = self._leaders(2 * _REFINED)
         # Of those too far behind to be refined, only correspondences found more than once are still counted.
         self.reached = [one for one in self.reached if one.members > 1 or any(one is leader for leader in leaders)]
 
-    def _leaders(self, count: int) -> list[_Reached]:
+    def _judged(self, name: str, coupling: FloatArray) -> _Candidate:
+        """Return a candidate, its rows judged by maps that have not seen them."""
+        rows = self.refinement
+        fit = rows.fitted(coupling, heavy_tails=False)
+        score = identification(rows.ratios(fit), coupling, axes=(1,))
+        return _Candidate(name, coupling, coupling.argmax(axis=1), fit.information, score)
+
+    def _leaders(self, count: int) -> list[_Candidate]:
         """Return the best half by how well partners stand out, and the best half by information.
 
         Neither alone is a good guide before a map is refined: a few rows far out make up most of some wrong map's
         information, and partners do not stand out yet where correlations are still taken too low.
         """
         by_score = sorted(self.reached, key=lambda one: -one.score)[: count // 2]
-        by_information = sorted(self.reached, key=lambda one: -one.candidate.information)
+        by_information = sorted(self.reached, key=lambda one: -one.information)
         rest = [one for one in by_information if not any(one is chosen for chosen in by_score)]
         return by_score + rest[: count - len(by_score)]
-
-    def _score(self, candidate: Candidate, coupling: Any) -> float:
-        """Return the identification of some rows' partners, each judged by the map that has not seen it."""
-        gained = weight = 0.0
-        for rows, model in zip(self.climbing.folds, candidate.fit.models, strict=True):
-            some = rows[:: max(1, len(self.climbing.left) // _ROWS_LOOKED_AT)]
-            first, second = model.bilinear(self.climbing.left[some], self.climbing.right)
-            ratios = first @ second.T
-            if self.allowed is not None:
-                ratios[~self.allowed[some]] = -np.inf
-            weights = coupling[some]
-            own = float(weights.sum())
-            gained += own * identification(ratios, weights, axes=(1,))
-            weight += own
-        return gained / max(weight, 1e-12)
 
     def _refine(self) -> None:
         for one in self._leaders(_REFINED):
@@ -382,7 +391,6 @@ class Search:
                     one.refined = self.refinement.run(
                         one.coupling, rounds=1 if late else FIRST_ROUNDS, deadline=self.deadline
                     )
-                    one.coupling = None  # the matching has its own
                     one.contradicted = self.refinement.contradicted(one.refined.coupling)
 
     def _bred(self, best: Matching) -> Matching:
@@ -395,22 +403,26 @@ class Search:
         if not self.breed or (self.convincing and plenty) or not self._needs_breeding(best):
             return best
         self.bred = True
-        parents, fruitless = [best], 0
-        for _, coupling in self.pool:
-            parents.append(self.refinement.run(coupling, rounds=FIRST_ROUNDS, deadline=self.deadline))
-        rng, count = np.random.default_rng(0), len(self.workers)
+        parents, fruitless = [best, *self._refined([one.coupling for one in self.pool])], 0
+        rng = np.random.default_rng(0)
         for _ in range(self._generations()):
             parents = _distinct(parents, _POOL)
             strongest = parents[0]
             if len(parents) < 2 or fruitless == _FRUITLESS or not self._needs_breeding(strongest):
                 break
-            drawn = [[parents[k] for k in rng.choice(len(parents), 2, replace=False)] for _ in range(_CHILDREN)]
-            for some in range(0, _CHILDREN, count):
-                parents += in_turn(self._child, enumerate(drawn[some : some + count]), n_jobs=count)
+            drawn = [rng.choice(len(parents), 2, replace=False) for _ in range(_CHILDREN)]
+            begun = [np.sqrt(parents[one].coupling * parents[two].coupling) for one, two in drawn]
+            parents += self._refined(self._in_parts(begun, None, [self.top] * (_LEVEL + 1)))
             better = max(one.strength for one in parents) > strongest.strength
             fruitless = 0 if better else fruitless + 1
         found = max(parents, key=lambda one: one.strength)
         return found if found.better_than(best) else best
+
+    def _refined(self, couplings: Sequence[FloatArray]) -> list[Matching]:
+        """Return what couplings become when they are refined."""
+        tasks = [(coupling,) for coupling in couplings]
+        run = partial(self.refinement.run, rounds=FIRST_ROUNDS, deadline=self.deadline)
+        return list(in_turn(run, tasks, n_jobs=min(workers(), len(tasks))))
 
     def _generations(self) -> int:
         """Return how many generations the number of rows allows."""
@@ -422,20 +434,12 @@ class Search:
         """Tell whether rows allow it, partners do not stand out fully yet, and there is time."""
         return self._generations() > 0 and best.identification < _FULLY * self.most_nats and not is_late(self.deadline)
 
-    def _child(self, worker: int, parents: Sequence[Matching]) -> Matching:
-        climbing = self.workers[worker][0]
-        climbing.begin(np.sqrt(parents[0].coupling * parents[1].coupling))
-        climbing.climb("child", [self.top] * (_LEVEL + 1))
-        return self.refinement.run(climbing.coupling(), rounds=FIRST_ROUNDS, deadline=self.deadline)
-
     def _of_all_rows(self, best: Matching) -> Any:
         """Return the coupling of all rows that a map found on some of them gives."""
         whole = Alternation(self.left.compact, self.right.compact, allowed=self.limits.mask(), deadline=self.deadline)
-        whole.couple([best.fit.whole] * len(whole.folds))
-        whole.climb("all rows", [self.top] * 2)
-        return whole.coupling()
+        return whole.climb(whole.coupled(best.fit.whole)[None], [self.top] * 2)[0]
 
-    def _best(self) -> _Reached:
+    def _best(self) -> _Candidate:
         """Return the candidate whose partners stand out most, of those that known pairs do not contradict."""
         return max(
             self.reached,

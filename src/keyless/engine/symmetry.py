@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from keyless.engine.corroboration import BY_ITSELF, corroboration
-from keyless.engine.refine import identification
-from keyless.maps.alternation import Alternation, Candidate
+from keyless.engine.refine import Refinement, identification
+from keyless.maps.alternation import Alternation
 from keyless.maps.canonical import CanonicalModel, CrossFit
 from keyless.model.factors import whitened
+from keyless.pairs.limits import Limits
+from keyless.pairs.posterior import scaled
 
 __all__ = ["LEADING", "OUTERMOST", "SOFT_CORRELATION", "mirrored_share", "turns"]
 
@@ -32,6 +34,9 @@ that left-out partners stood out less than any row, and half-right maps passed f
 
 _STEPS = 6
 """Steps by which a turned map settles."""
+
+_FOLDS = 4
+"""Folds of left rows; each is judged by the map that the others give."""
 
 _MOVED = 0.5
 """Share of rows that an image matches otherwise, above which it is another correspondence."""
@@ -68,53 +73,44 @@ def mirrored_share(
     far = np.concatenate([outermost, np.setdiff1d(told, outermost)])
     rank = max(1, len(far) // _ROWS_PER_FACTOR)
     one, two = (whitened(side[far, :rank]).astype(np.float32) for side in (left, right))
-    alternation = Alternation(one, two, allowed=None if allowed is None else allowed[np.ix_(far, far)])
-    alternation.begin(np.eye(len(far), dtype=np.float32))
-    fit = alternation.fit(rank)
+    rows = Refinement(one, two, limits=Limits((len(far), len(far))), folds=_FOLDS)
+    identity = np.eye(len(far), dtype=np.float32)
+    fit = rows.fitted(identity, heavy_tails=False)
     model = fit.whole
     if not len(model.correlations):
         return 1.0
+    alternation = Alternation(one, two, allowed=None if allowed is None else allowed[np.ix_(far, far)])
+    started = [alternation.coupled(turned) for turned in (model, *_turned(model))]
+    settled, *images = alternation.climb(np.stack(started), [rank] * _STEPS)
     # As it was found, or as it settles among these rows: a map that leaves its own correspondence is no measure of it.
-    found = identification(_ratios(alternation, fit), np.eye(len(far), dtype=np.float32))
-    own = max(found, _reached(alternation, model, rank)[0])
+    found = identification(rows.ratios(fit), identity)
+    own = max(found, _stands_out(rows, rows.fitted(settled, heavy_tails=False)))
     if own <= 0:
         return 1.0
-    borne_out, fixed = _borne_out(alternation, fit), np.isin(far, told)
+    borne_out, fixed = _borne_out(rows, fit), np.isin(far, told)
     best = 0.0
-    for turned in _turned(model):
-        score, image = _reached(alternation, turned, rank)
-        share, moved = score / own, image.choice != np.arange(len(far))
-        if best < share <= _AS_WELL and moved.mean() > _MOVED and not moved[fixed].any():
+    for image in images:
+        moved = image.argmax(axis=1) != np.arange(len(far))
+        if moved.mean() <= _MOVED or moved[fixed].any():
+            continue
+        fit = rows.fitted(image, heavy_tails=False)
+        share = _stands_out(rows, fit) / own
+        if best < share <= _AS_WELL:
             # The best of many wrong partners stands out as well; but directions of a wrong map contradict each other.
-            agreeing = _borne_out(alternation, image.fit) / borne_out
+            agreeing = _borne_out(rows, fit) / borne_out
             best = max(best, share if agreeing > _AGREE else min(share, agreeing))
     return best
 
 
-def _reached(alternation: Alternation, model: CanonicalModel, rank: int) -> tuple[float, Candidate]:
-    """Return how well partners stand out where a map settles, and what it settled at."""
-    alternation.potentials = None
-    alternation.couple([model] * len(alternation.folds))
-    candidate = alternation.climb("", [rank] * _STEPS)
-    return identification(_ratios(alternation, candidate.fit), alternation.coupling()), candidate
+def _stands_out(rows: Refinement, fit: CrossFit) -> float:
+    """Return how well the partners that a map gives stand out, each left row judged by the map that has not seen it."""
+    ratios = rows.ratios(fit)
+    return identification(ratios, scaled(ratios, float(len(ratios)), fixed=True)[0])
 
 
-def _borne_out(alternation: Alternation, fit: CrossFit) -> float:
+def _borne_out(rows: Refinement, fit: CrossFit) -> float:
     """Return what directions say about each other; never nothing: maps of one direction compare as equal."""
-    folds = np.empty(len(alternation.left), dtype=np.int64)
-    for number, rows in enumerate(alternation.folds):
-        folds[rows] = number
-    common = float(min(len(alternation.left), len(alternation.right)))
-    return BY_ITSELF + corroboration(fit, folds, common, alternation.left, alternation.right)
-
-
-def _ratios(alternation: Alternation, fit: CrossFit) -> FloatArray:
-    """Return the log-likelihood ratios of all pairs, each left row judged by the map that has not seen it."""
-    ratios = np.empty((len(alternation.left), len(alternation.right)), dtype=np.float32)
-    for rows, model in zip(alternation.folds, fit.models, strict=True):
-        first, second = model.bilinear(alternation.left[rows], alternation.right)
-        ratios[rows] = first @ second.T
-    return ratios
+    return BY_ITSELF + corroboration(fit, rows.folds.of_rows, float(len(rows.left)), rows.left, rows.right)
 
 
 def _turned(model: CanonicalModel) -> Iterator[CanonicalModel]:

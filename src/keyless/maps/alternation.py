@@ -1,4 +1,4 @@
-"""Couple rows under a map, fit the map to the coupled rows, and so on.
+"""Couple rows under a map, fit the map to the coupled rows, and so on, for several couplings at once.
 
 Every row of the smaller table is given partners: rows that have none do little harm while the map is poor, whereas
 letting rows stay alone then empties the coupling. The map begins with the leading factors of both tables and takes in
@@ -8,24 +8,21 @@ more of them step by step: with all factors at once, any coupling confirms itsel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from keyless.maps.canonical import CanonicalModel, Coupled, CrossFit, cross_fit
-from keyless.maps.kernels import Kernel, kernels
+from keyless.maps.canonical import AllPairs, CanonicalModel, left_out
+from keyless.maps.folds import Folds
 from keyless.progress import Deadline, check_time, is_late
 
-__all__ = ["Alternation", "Candidate"]
+__all__ = ["Alternation"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
-FOLDS = 4
+_FOLDS = 4
 """Folds of left rows; each is coupled by the map that the others give."""
 
 _LEAST_SCALINGS, _MOST_SCALINGS = 2, 20
@@ -34,53 +31,35 @@ _LEAST_SCALINGS, _MOST_SCALINGS = 2, 20
 _COLUMN_ERROR = 0.05
 """Share of the weight that columns may have too little or too much when scaling stops."""
 
-_SOFT_CORRELATION = 0.9995
-"""Correlations count for no more than this while rows are coupled: one pair of directions must not decide alone."""
+_MOST_CORRELATION, _MOST_OWN_CORRELATION = 0.9995, 0.995
+"""Correlations count for no more than this while rows are coupled, so that one pair of directions does not decide
+alone: the first by maps that have not seen a row, the second by maps that have."""
 
 _MOST_FILLINGS, _FAR = 4, 20.0
-"""The kernel is filled anew, so many times at the most, while some scaling is farther than this from 1, in logs."""
+"""The kernel is filled anew, so many times at the most, while some scaling is farther than this from the others, in
+logs: single precision would lose what is farther away."""
 
-_RANGE = np.float32(-1e4), np.float32(1e4)
+_FORBIDDEN = -1e6
+"""Stands for minus infinity in logs; its exponential is 0."""
+
+_RANGE = -1e4, 1e4
 """Potentials stay between these: what is beyond is as good as impossible."""
 
 _TINY = np.float32(1e-20)
 
 
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """A map that was reached, and what it was judged by.
-
-    Attributes:
-        name: what it was reached from.
-        fit: its models.
-        choice: per left row, the right row it prefers, −1 for none.
-    """
-
-    name: str
-    fit: CrossFit
-    choice: IntArray
-
-    @property
-    def information(self) -> float:
-        """Information that left-out rows show, in nats per row."""
-        return self.fit.information
-
-    def agrees(self, other: Candidate, share: float) -> bool:
-        """Tell whether both prefer the same partner for at least this share of rows."""
-        return float(np.mean(self.choice == other.choice)) >= share
-
-
 class Alternation:
-    """The rows of two tables, coupled and fitted in turn.
+    """The rows of two tables while they are coupled and their map is fitted, in turn.
+
+    Couplings are stacked: number × left × right rows. Each is worked on as if it were alone.
 
     Args:
         left: whitened factors of the left rows, in single precision, the strongest first.
         right: likewise of the right rows.
-        allowed: which pairs may be matched: a mask, a sparse pattern of listed pairs, or None for all.
+        allowed: which pairs may be coupled; None: all.
         masses: weight that each left and each right row is to have; None: 1 for the smaller side, and as much in all
             for the larger.
-        folds: how many folds left rows are dealt to.
-        deadline: after which no further step is taken by `climb` and `grow` than the first.
+        deadline: after which no further step is taken than the first.
     """
 
     def __init__(
@@ -88,207 +67,152 @@ class Alternation:
         left: FloatArray,
         right: FloatArray,
         *,
-        allowed: BoolArray | sparse.csr_array | None = None,
+        allowed: BoolArray | None = None,
         masses: tuple[FloatArray, FloatArray] | None = None,
-        folds: int = FOLDS,
         deadline: Deadline | None = None,
     ) -> None:
-        self.deadline = deadline
         rows, columns = len(left), len(right)
-        self.left, self.right = left, right
-        # Dealt along the first factor, so that neither chance nor the order of rows decides.
-        order = np.argsort(left[:, 0], kind="stable")
-        self.folds: list[IntArray] = [order[k :: min(folds, rows)] for k in range(min(folds, rows))]
-        self.kernels: list[Kernel] = kernels(self.folds, (rows, columns), allowed)
-        self.masses = masses or (
-            np.full(rows, min(1.0, columns / rows), dtype=np.float32),
-            np.full(columns, min(1.0, rows / columns), dtype=np.float32),
-        )
-        self.parts = [np.ascontiguousarray(left[rows]) for rows in self.folds]
-        self.potentials: tuple[list[FloatArray], FloatArray] | None = None
-        self.scales: tuple[list[FloatArray], FloatArray] | None = None
-        self.coupled: list[Coupled] = []
+        self.deadline, self.folds = deadline, Folds.along(left[:, 0], _FOLDS)
+        smaller = min(rows, columns)
+        masses = masses or (np.full(rows, smaller / rows), np.full(columns, smaller / columns))
+        self.left = self.folds.folded(np.asarray(left, dtype=np.float32))
+        self.right = np.ascontiguousarray(right, dtype=np.float32)
+        self.row_masses = self.folds.folded(masses[0].astype(np.float32)).ravel()
+        self.column_masses, self.total = masses[1].astype(np.float32), float(masses[0].sum())
+        self.forbidden = None if allowed is None else ~self.folds.folded(allowed)
 
     @property
     def ranks(self) -> tuple[int, int]:
         """How many factors the tables have."""
-        return int(self.left.shape[1]), int(self.right.shape[1])
+        return int(self.left.shape[2]), int(self.right.shape[1])
 
-    def begin(self, coupling: FloatArray) -> None:
-        """Start from a coupling of all rows, left × right."""
-        self.potentials = self.scales = None
-        self.coupled = [
-            Coupled.by_matrix(part, self.right, coupling[rows])
-            for part, rows in zip(self.parts, self.folds, strict=True)
-        ]
+    @property
+    def factors(self) -> tuple[FloatArray, FloatArray]:
+        """The factors of the left and of the right rows."""
+        return self.folds.unfolded(self.left), self.right
 
-    def fit(self, rank: int) -> CrossFit:
-        """Fit the map of the leading factors to the coupled rows."""
-        left, right = (min(rank, size) for size in self.ranks)
-        return cross_fit([coupled.leading(left, right) for coupled in self.coupled])
+    def coupled(self, model: CanonicalModel) -> FloatArray:
+        """Return the coupling of all rows that a map gives, left × right rows."""
+        weight = (model.correlations / (1 - model.correlations**2)).astype(np.float32)
+        queries = (model.left(self.left) * weight)[None]
+        kernel = np.empty((1, *self.left.shape[:2], len(self.right)), dtype=np.float32)
+        self._scale(kernel, queries, model.right(self.right), self._potentials(1))
+        return self.folds.unfolded(kernel[0])
 
-    def couple(self, models: Sequence[CanonicalModel]) -> float:
-        """Couple the rows of every fold by its model; return the evidence, in nats per row of the smaller table.
+    def grow(self, couplings: FloatArray, *, first: int, last: int, steps: int, settle: float = 0.2) -> FloatArray:
+        """Alternate with each row's own coupling included; return the couplings that are reached.
 
-        That is the maximum over couplings P with the given masses of Σ P·(log ratio − log P), up to a constant.
-        """
-        thin = [model.bilinear(part, self.right) for part, model in zip(self.parts, models, strict=True)]
-        with np.errstate(all="ignore"):
-            for _ in range(_MOST_FILLINGS):
-                known = self._fill(thin)
-                rows, columns = self._scaled()
-                # Scalings become part of the potentials: far ones would leave the range of single precision.
-                potentials = self.potentials = (
-                    [np.clip(old + np.log(scale), *_RANGE) for old, scale in zip(known[0], rows, strict=True)],
-                    np.clip(known[1] + np.log(columns), *_RANGE),
-                )
-                if max(float(np.abs(np.log(scale)).max(initial=0.0)) for scale in (*rows, columns)) < _FAR:
-                    break
-        self._keep(rows, columns)
-        total = float(self.masses[0].sum())
-        paid = sum(float(part.left_weights @ f) for part, f in zip(self.coupled, potentials[0], strict=True))
-        paid += float(self.masses[1] @ potentials[1])
-        return -paid / total - float(np.log(total))
-
-    def climb(self, name: str, ranks: Sequence[int]) -> Candidate:
-        """Alternate while the number of factors rises; return the map that is reached."""
-        for rank in ranks:
-            fit = self.fit(rank)
-            self.couple(_softened(fit.models))
-            if is_late(self.deadline):
-                break
-        return Candidate(name, fit, self._choice())
-
-    def grow(self, coupling: FloatArray, *, first: int, last: int, steps: int, settle: float = 0.2) -> Any:
-        """Alternate with each row's own coupling included, and return the coupling that is reached.
-
-        Where rows are few beside factors, what a row says about its own partner is needed to find it. Quickest with
-        one fold.
+        Where rows are few beside factors, what a row says about its own partner is needed to find it.
 
         Args:
-            coupling: where to start, left × right rows.
+            couplings: where to start, stacked.
             first: factors to begin with.
             last: factors to end with.
             steps: how many steps to take.
             settle: the last part of the steps, in which no factor is added.
         """
-        self.begin(coupling)
+        found = self.folds.folded(couplings.astype(np.float32, copy=False), axis=1)
+        potentials = self._potentials(len(couplings))
         for step in range(steps):
-            cross, weight = self._cross()
             share = min(1.0, step / max(1.0, steps * (1 - settle)))
-            left, right = (
-                min(size, last, round(first + max(0, min(size, last) - first) * share)) for size in self.ranks
-            )
-            self.couple([_plain_model(cross[:left, :right] / weight)] * len(self.folds))
+            sizes = [min(size, last, round(first + max(0, min(size, last) - first) * share)) for size in self.ranks]
+            self._scale(found, self._by_all_rows(found, *sizes), self.right[:, : sizes[1]], potentials)
             if is_late(self.deadline):
                 break
-        return self.coupling()
+        return self.folds.unfolded(found, axis=1)
 
-    def coupling(self) -> Any:
-        """Return the present coupling, left × right rows; sparse where pairs are listed."""
-        if self.scales is None:
-            raise RuntimeError("rows have not been coupled yet")
-        parts = [
-            kernel.coupling(rows, self.scales[1]) for kernel, rows in zip(self.kernels, self.scales[0], strict=True)
-        ]
-        place = np.argsort(np.concatenate(self.folds), kind="stable")
-        if sparse.issparse(parts[0]):
-            return sparse.csr_array(sparse.vstack(parts, format="csr")[place])
-        return np.concatenate(parts)[place]
+    def climb(self, couplings: FloatArray, ranks: Sequence[int]) -> FloatArray:
+        """Alternate, each row coupled by what other rows say; return the couplings that are reached.
 
-    def _fill(self, thin: Sequence[tuple[FloatArray, FloatArray]]) -> tuple[list[FloatArray], FloatArray]:
-        """Fill the kernels with log ratios plus potentials, and exponentiate them; return these potentials."""
-        if self.potentials is None:
-            for kernel, (left, right) in zip(self.kernels, thin, strict=True):
-                kernel.fill(left, right)
-            rows = [-kernel.row_maxima() for kernel in self.kernels]
-            nothing = np.zeros(len(self.right), dtype=np.float32)
-            for kernel, shift in zip(self.kernels, rows, strict=True):
-                kernel.shift(shift, nothing)
-            columns = -np.max([kernel.column_maxima() for kernel in self.kernels], axis=0)
-            for kernel, shift in zip(self.kernels, rows, strict=True):
-                kernel.shift(np.zeros_like(shift), columns)
-        else:
-            rows, columns = self.potentials
-            for kernel, (left, right), shift in zip(self.kernels, thin, rows, strict=True):
-                # The last columns of thin matrices hold what depends on one row alone.
-                moved, turned = left.copy(), right.copy()
-                moved[:, -2] += shift
-                turned[:, -1] += columns
-                kernel.fill(moved, turned)
-        for kernel in self.kernels:
-            kernel.exponentiate()
-        return rows, columns
+        Args:
+            couplings: where to start, stacked.
+            ranks: of each step, how many of the leading factors are used.
+        """
+        found = self.folds.folded(couplings.astype(np.float32, copy=False), axis=1)
+        potentials = self._potentials(len(couplings))
+        for rank in ranks:
+            queries, offsets = self._by_other_rows(found, *(min(rank, size) for size in self.ranks))
+            self._scale(found, queries, self.right[:, :rank], potentials, offsets)
+            if is_late(self.deadline):
+                break
+        return self.folds.unfolded(found, axis=1)
 
-    def _scaled(self) -> tuple[list[FloatArray], FloatArray]:
-        """Return scalings of rows and columns under which the kernels have the given masses, nearly."""
-        masses = [self.masses[0][fold] for fold in self.folds]
-        rows = [np.ones_like(mass) for mass in masses]
-        columns = np.ones_like(self.masses[1])
-        total = float(self.masses[0].sum())
-        for scaling in range(_MOST_SCALINGS):
-            check_time()
-            sums = sum(kernel.transposed_times(scale) for kernel, scale in zip(self.kernels, rows, strict=True))
-            if scaling >= _LEAST_SCALINGS:
-                error = float(np.abs(sums * columns - self.masses[1]).sum())
-                if not error > _COLUMN_ERROR * total:
+    def _by_all_rows(self, couplings: FloatArray, left: int, right: int) -> FloatArray:
+        """Return where left rows look for their partners under the map of all coupled rows, noise and all."""
+        cross = (self.left[..., :left].mT @ (couplings @ self.right[:, :right])).sum(axis=1) / np.float32(self.total)
+        squares, turned = np.linalg.eigh(cross.mT @ cross)
+        weight = 1 / (1 - np.clip(squares, 0.0, _MOST_OWN_CORRELATION**2))
+        onto = cross @ (turned * weight[:, None, :]) @ turned.mT
+        return np.asarray(self.left[..., :left] @ onto[:, None])
+
+    def _by_other_rows(self, couplings: FloatArray, left: int, right: int) -> tuple[FloatArray, FloatArray]:
+        """Return where left rows look for their partners under the map of the other folds, and numbers per right row.
+
+        The log-likelihood ratio of a pair is the product of where the left row looks and the right row's factors, plus
+        the number of the right row, plus what depends on the left row alone.
+        """
+        x, y = self.left[..., :left], self.right[:, :right]
+        found = left_out(x, y, AllPairs.of(couplings))
+        rho = np.minimum(found.correlations, _MOST_CORRELATION)[:, None, None, :]
+        forth, back = (
+            (directions / scale[:, None, None, :]).astype(np.float32)
+            for directions, scale in zip((found.left, found.right), found.scales, strict=True)
+        )
+        weight, square = ((part / (1 - rho**2)).astype(np.float32) for part in (rho, 0.5 * rho**2))
+        one, two = (centre[:, None, None].astype(np.float32) for centre in found.centres)
+        queries = ((x - one) @ forth * weight) @ back.mT
+        return queries, -(((y - two) @ back) ** 2 @ square.mT)[..., 0]
+
+    def _scale(
+        self,
+        kernels: FloatArray,
+        queries: FloatArray,
+        points: FloatArray,
+        potentials: FloatArray,
+        offsets: FloatArray | None = None,
+    ) -> None:
+        """Couple rows so that they have the masses asked for, nearly; in place of the kernels.
+
+        That is the maximum over couplings P with these masses of Σ P·(log ratio − log P).
+
+        Args:
+            kernels: where the couplings go.
+            queries: where left rows look; their products with the points are log ratios, up to numbers per row.
+            points: where right rows are.
+            potentials: a number per right row, of each coupling, where scaling begins; brought up to date.
+            offsets: numbers that are added for each fold and right row; None: nothing.
+        """
+        masses, turned = self.row_masses, points.T
+        for number in range(len(kernels)):
+            kernel, flat = kernels[number], kernels[number].reshape(-1, len(self.right))
+            for _ in range(_MOST_FILLINGS):
+                check_time()
+                np.matmul(queries[number], turned, out=kernel)
+                kernel += potentials[number] if offsets is None else (offsets[number] + potentials[number])[:, None, :]
+                if self.forbidden is not None:
+                    np.copyto(kernel, _FORBIDDEN, where=self.forbidden)
+                kernel -= kernel.max(axis=2, keepdims=True)
+                np.exp(kernel, out=kernel)
+                if self.forbidden is not None:
+                    # In a row without any pair all of them are as good as the best.
+                    np.copyto(kernel, 0.0, where=self.forbidden)
+                columns = np.ones_like(self.column_masses)
+                for scaling in range(_MOST_SCALINGS):
+                    rows = masses / np.maximum(flat @ columns, _TINY)
+                    sums = rows @ flat
+                    if scaling >= _LEAST_SCALINGS:
+                        error = float(np.abs(sums * columns - self.column_masses).sum())
+                        if error <= _COLUMN_ERROR * self.total:
+                            break
+                    columns = self.column_masses / np.maximum(sums, _TINY)
+                # Columns last: a row that fits nowhere counts for a little less.
+                columns = self.column_masses / np.maximum(sums, _TINY)
+                moved = np.log(np.maximum(columns, _TINY))
+                potentials[number] = np.clip(potentials[number] + moved, *_RANGE)
+                if float(np.abs(moved - np.median(moved)).max()) < _FAR:
                     break
-            columns = self.masses[1] / np.maximum(sums, _TINY)
-            rows = [
-                mass / np.maximum(kernel.times(columns), _TINY)
-                for kernel, mass in zip(self.kernels, masses, strict=True)
-            ]
-        # Columns last: a row that fits nowhere counts for a little less.
-        sums = sum(kernel.transposed_times(scale) for kernel, scale in zip(self.kernels, rows, strict=True))
-        return rows, self.masses[1] / np.maximum(sums, _TINY)
+            flat *= rows[:, None]
+            flat *= columns
 
-    def _keep(self, rows: list[FloatArray], columns: FloatArray) -> None:
-        """Remember the coupling that scalings of the kernels give."""
-        self.scales = rows, columns
-        self.coupled = [
-            Coupled(
-                part,
-                self.right,
-                scale * kernel.times(columns),
-                kernel.transposed_times(scale) * columns,
-                partial(_partners, kernel, scale, columns),
-            )
-            for kernel, part, scale in zip(self.kernels, self.parts, rows, strict=True)
-        ]
-
-    def _cross(self) -> tuple[FloatArray, float]:
-        """Return the sum of products of coupled rows' factors, and the weight of all pairs."""
-        cross = sum(coupled.left.T @ coupled.partners(self.right) for coupled in self.coupled)
-        return np.asarray(cross), float(sum(coupled.left_weights.sum() for coupled in self.coupled))
-
-    def _choice(self) -> IntArray:
-        if self.scales is None:
-            raise RuntimeError("rows have not been coupled yet")
-        found = np.empty(len(self.left), dtype=np.int64)
-        for kernel, fold in zip(self.kernels, self.folds, strict=True):
-            found[fold] = kernel.best(self.scales[1])
-        return found
-
-
-def _partners(kernel: Kernel, rows: FloatArray, columns: FloatArray, numbers: FloatArray) -> FloatArray:
-    return rows[:, None] * kernel.times(columns[:, None] * numbers)
-
-
-def _softened(models: Sequence[CanonicalModel]) -> list[CanonicalModel]:
-    return [_capped(model, _SOFT_CORRELATION) for model in models]
-
-
-def _capped(model: CanonicalModel, most: float) -> CanonicalModel:
-    return CanonicalModel(
-        model.left_centre,
-        model.right_centre,
-        model.left_directions,
-        model.right_directions,
-        np.minimum(model.correlations, most),
-    )
-
-
-def _plain_model(cross: FloatArray, *, most: float = 0.995) -> CanonicalModel:
-    """Return the canonical pairs of a cross-covariance of whitened factors, noise and all."""
-    left, rho, right = np.linalg.svd(cross, full_matrices=False)
-    return CanonicalModel(np.zeros(len(left)), np.zeros(right.shape[1]), left, right.T, np.clip(rho, 1e-3, most))
+    def _potentials(self, count: int) -> FloatArray:
+        return np.zeros((count, len(self.right)), dtype=np.float32)

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
-from keyless.maps.alternation import Alternation, Candidate
+from keyless.maps.alternation import Alternation
 from keyless.model.factors import Factors
 from keyless.progress import Deadline, check_time, is_late
 
@@ -119,8 +119,8 @@ def blocks_of_clusters(left: Factors, right: Factors, rows: tuple[IntArray, IntA
 
 def grown_in_blocks(
     blocks: Blocks, left: FloatArray, right: FloatArray, *, deadline: Deadline | None = None
-) -> list[tuple[Candidate, Any]]:
-    """Return maps that grow while rows are coupled inside their blocks only, and their couplings.
+) -> dict[str, FloatArray]:
+    """Return couplings that are reached while rows are coupled inside their blocks only, by name.
 
     Each row is coupled by what other rows say; or all rows speak for their own pairs first.
 
@@ -130,18 +130,12 @@ def grown_in_blocks(
         right: whitened factors of the right rows.
         deadline: after which no further step is taken.
     """
-    given: dict[str, Any] = {"allowed": blocks.allowed, "masses": blocks.masses, "deadline": deadline}
-    climbing, growing = Alternation(left, right, **given), Alternation(left, right, folds=1, **given)
-    found = []
-    for way, steps, own_steps in (("by other rows", _STEPS, 0), ("rows for themselves", _LAST_STEPS, _OWN_STEPS)):
-        start = blocks.coupling
-        if own_steps:
-            start = growing.grow(start, first=_FIRST_FACTORS, last=blocks.factors, steps=own_steps)
-        climbing.begin(start)
-        candidate = climbing.climb(f"{blocks.name}, {way}", [blocks.factors] * steps)
-        found.append((candidate, climbing.coupling()))
-        if is_late(deadline):
-            break
+    alternation = Alternation(left, right, allowed=blocks.allowed, masses=blocks.masses, deadline=deadline)
+    start, found = blocks.coupling[None], {}
+    found[f"{blocks.name}, by other rows"] = alternation.climb(start, [blocks.factors] * _STEPS)[0]
+    if not is_late(deadline):
+        grown = alternation.grow(start, first=_FIRST_FACTORS, last=blocks.factors, steps=_OWN_STEPS)
+        found[f"{blocks.name}, rows for themselves"] = alternation.climb(grown, [blocks.factors] * _LAST_STEPS)[0]
     return found
 
 

@@ -31,19 +31,17 @@ def grown_from(alternation: Alternation, known: IntArray, rank: int) -> FloatArr
     """Return the coupling that a map of the leading factors grows to from known pairs.
 
     Args:
-        alternation: the rows, in one fold; pairs must not be listed.
+        alternation: the rows.
         known: k × 2 rows that are one entity.
         rank: how many of the leading factors are used.
     """
-    left, right = (side[:, :rank].astype(np.float64) for side in (alternation.left, alternation.right))
+    left, right = (side[:, :rank].astype(np.float64) for side in alternation.factors)
     told = np.zeros((len(left), len(right)))
     told[known[:, 0], known[:, 1]] = 1.0
     rows = min(len(left), len(right))
     weights, coupling = told, told
     for count in [*np.geomspace(len(known), rows, _STEPS), *[rows] * _LEVEL]:
-        alternation.potentials = None
-        alternation.couple([_model(left, right, weights)])
-        coupling = np.asarray(alternation.coupling())
+        coupling = alternation.coupled(_model(left, right, weights))
         sure = coupling.max(axis=1)
         sure[known[:, 0]] = np.inf
         weights = told.copy()
