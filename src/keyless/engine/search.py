@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -80,6 +79,9 @@ right from 0.5 to 0.7 (pairs of benchmarks/bench_real.py with other seeds than i
 
 _PAIRS_BRED = 8e6
 """Pairs of rows of all children together: five generations of 360 rows, one of 800, none of more."""
+
+_BRIEF_ROUNDS = 3
+"""Rounds of refining by which the better half of some couplings is told, which then is refined further."""
 
 _PLENTY = 12
 """Rows for each factor from which candidates that convince are not bred from: of such tables they are right but for
@@ -419,10 +421,19 @@ class Search:
         return found if found.better_than(best) else best
 
     def _refined(self, couplings: Sequence[FloatArray]) -> list[Matching]:
-        """Return what couplings become when they are refined."""
-        tasks = [(coupling,) for coupling in couplings]
-        run = partial(self.refinement.run, rounds=FIRST_ROUNDS, deadline=self.deadline)
-        return list(in_turn(run, tasks, n_jobs=min(workers(), len(tasks))))
+        """Return what the better half of some couplings becomes when it is refined; which half, a few rounds tell."""
+        briefly = self._run([(coupling, None) for coupling in couplings], _BRIEF_ROUNDS)
+        better = sorted(briefly, key=lambda one: -one.strength)[: -(-len(briefly) // 2)]
+        further = self._run([(one.coupling, one.common) for one in better], FIRST_ROUNDS - _BRIEF_ROUNDS)
+        return [max(pair, key=lambda one: one.strength) for pair in zip(better, further, strict=True)]
+
+    def _run(self, begun: Sequence[tuple[FloatArray, float | None]], rounds: int) -> list[Matching]:
+        """Refine couplings, each with the number of pairs that it is thought to have, for so many rounds at most."""
+
+        def refine(coupling: FloatArray, common: float | None) -> Matching:
+            return self.refinement.run(coupling, rounds=rounds, common=common, deadline=self.deadline)
+
+        return list(in_turn(refine, begun, n_jobs=min(workers(), len(begun))))
 
     def _generations(self) -> int:
         """Return how many generations the number of rows allows."""
