@@ -280,12 +280,15 @@ def test_bent_columns_are_straightened(data, found):
 
 
 @pytest.mark.slow
-def test_known_pairs_are_kept_even_where_the_data_say_otherwise(data):
+@pytest.mark.parametrize("seed", [0, 1])
+def test_known_pairs_are_kept_even_where_the_data_say_otherwise(seed):
+    data = make_shuffled_tables(40, (14, 12), rank=3, random_state=seed)
     truth = data.truth["table1"]
     wrong = [(0, int(truth[1])), (1, int(truth[0]))]
     links = linked(data.tables, known_pairs=wrong, max_time=20)
     assert links.permutations["table1"][:2].tolist() == [truth[1], truth[0]]
     assert (links.permutations["table1"][2:] == truth[2:]).mean() > 0.9
+    assert links.evidence.verdict == "uncertain"
     # There is no alternative to a known pair.
     # As sure as can be told: nothing else has any probability.
     np.testing.assert_allclose(links.matches["margin"][:2], -np.log(LEAST_TOLD), atol=1e-3)

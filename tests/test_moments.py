@@ -1,5 +1,7 @@
 """Maps by moments: against sums over rows, finite differences, and tables whose map is known."""
 
+from functools import reduce
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,12 @@ def normal_tables(rng, rows, *, common, own=0, noise=0.2):
     return tables
 
 
+def normal_fourth(size):
+    """Return the fourth moments of independent normal factors."""
+    one = np.eye(size)
+    return sum(np.einsum(f"ab,cd->{order}", one, one) for order in ("abcd", "acbd", "acdb"))
+
+
 def best_cosine(left, right):
     """Return the largest cosine between a proposed map and the cross-covariance of partners."""
     found = []
@@ -48,8 +56,40 @@ def test_moments_are_means_over_rows():
     for i, j, k, m in np.ndindex(3, 3, 3, 3):
         expected[1][i, j, k, m] -= (i == j) * (k == m) + (i == k) * (j == m) + (i == m) * (j == k)
     # Normal factors have variances 3! and 4! along one axis, whatever the axis.
-    assert third.reshape(3, 3, 3) == pytest.approx(expected[0] * np.sqrt(30 / 6), abs=1e-4)
-    assert fourth.reshape(3, 3, 3, 3) == pytest.approx(expected[1] * np.sqrt(30 / 24), abs=1e-4)
+    pairs = [(i, j) for i in range(3) for j in range(i, 3)]
+    # A pair of two factors stands for both of their orders.
+    times = np.array([1.0 if i == j else np.sqrt(2) for i, j in pairs])
+    for i, j, k in np.ndindex(3, 3, 3):
+        at = pairs.index((min(j, k), max(j, k)))
+        assert third[i, at] / times[at] == pytest.approx(expected[0][i, j, k] * np.sqrt(30 / 6), abs=1e-4)
+        for m in range(3):
+            other = pairs.index((min(i, m), max(i, m)))
+            found = fourth[other, at] / (times[other] * times[at])
+            assert found == pytest.approx(expected[1][i, m, j, k] * np.sqrt(30 / 24), abs=1e-4)
+
+
+def test_value_is_that_of_all_moments():
+    rng = np.random.default_rng(8)
+    left, right = white(rng, 40, 3), white(rng, 40, 2)
+    maps = 0.5 * rng.normal(size=(2, 3, 2))
+    found, _ = module._value(maps.astype(np.float32), moments(left), moments(right))
+    for cross, value in zip(maps, found, strict=True):
+        expected = 0.0
+        for order, error in ((3, 6), (4, 24)):
+            # The tensors of all moments, row by row, turned by the map one index after another.
+            ours, theirs = (
+                sum(reduce(np.multiply.outer, [row] * order) for row in rows) / 40 for rows in (left, right)
+            )
+            if order == 4:
+                ours, theirs = (each - normal_fourth(each.shape[0]) for each in (ours, theirs))
+            ours, theirs = (np.sqrt(40 / error) * each for each in (ours, theirs))
+            onto_right, onto_left = ours, theirs
+            for _ in range(order):
+                onto_right = np.tensordot(onto_right, cross, axes=(0, 0))
+                onto_left = np.tensordot(onto_left, cross, axes=(0, 1))
+            own = np.sum(onto_right**2) + np.sum(onto_left**2)
+            expected += np.sum(onto_right * theirs) - module._CORRELATION / 2 * own
+        assert value == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
 def test_a_row_far_out_does_not_decide_alone(monkeypatch):
@@ -62,7 +102,9 @@ def test_a_row_far_out_does_not_decide_alone(monkeypatch):
 
 def test_slopes_are_derivatives():
     rng = np.random.default_rng(2)
-    left, right = (tuple(part.astype(np.float64) for part in moments(white(rng, 40, size))) for size in (4, 3))
+    left, right = (
+        module.Moments(*(part.astype(np.float64) for part in moments(white(rng, 40, size)))) for size in (4, 3)
+    )
     maps = 0.5 * rng.normal(size=(1, 4, 3))
     _, slopes = module._value(maps, left, right)
     for place in np.ndindex(4, 3):
@@ -103,6 +145,19 @@ def test_the_map_of_normal_tables_is_found_whatever_the_number_of_rows(rows):
 def test_the_map_is_found_where_either_table_has_factors_of_its_own():
     left, right = normal_tables(np.random.default_rng(6), 2000, common=5, own=1, noise=0.05)
     assert best_cosine(left, right) > 0.9
+
+
+def test_turns_find_maps_that_random_maps_miss(monkeypatch):
+    rng = np.random.default_rng(11)
+    traits = rng.exponential(size=(600, 6)) - 1.0
+    tables = []
+    for columns in (18, 14):
+        seen = np.hstack([traits + 0.5 * rng.normal(size=traits.shape), rng.normal(size=(600, 3))])
+        loadings = rng.normal(size=(9, columns))
+        tables.append(principal_factors(seen @ loadings + 0.05 * rng.normal(size=(600, columns))))
+    assert best_cosine(*tables) > 0.8
+    monkeypatch.setattr(module, "_TURNS", 0)
+    assert best_cosine(*tables) < 0.8
 
 
 def test_other_entities_have_no_map():

@@ -155,7 +155,7 @@ def crossings(
         else:
             compared = _halved_columns(form, sides, permutation, limits, rng=rng, starts=starts)
     elif min(limits.shape) < TELLING_ROWS or limits.groups is not None:
-        compared = _shuffled(form, limits, rng)
+        compared = _shuffled(form, limits, rng) if _is_changed(form, limits) else _unchanged(form)
     else:
         compared = _halved(form, permutation, rng, starts)
     for number in range(1, task.comparisons + 1):
@@ -323,6 +323,17 @@ def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[
                 clear=_CLEAR_WITH_DIRECTIONS,
             )
         yield found
+
+
+def _is_changed(form: Form, limits: Limits) -> bool:
+    """Tell whether tables are others after shuffling: a single factor is the same one, its rows in another order."""
+    return limits.groups is not None or min(form.left.rank, form.right.rank) > 1
+
+
+def _unchanged(form: Form) -> Iterator[Crossing]:
+    """Yield comparisons of tables that shuffling does not change: chance reaches just what was found."""
+    while True:
+        yield Crossing(form.matching.identification, form.matching.identification, halved=False)
 
 
 def _borne_out(matching: Matching, left: Factors, right: Factors) -> float:

@@ -174,13 +174,12 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
         few = are_few(left, right)
         columns = ColumnModel(left, right, limits=own, deadline=deadline) if suits(left, right) else None
         form: Form | None = None
+        fallback: Form | None = None
         tried: list[tuple[str, float]] = []
         agreement = 1
         if columns is not None and few:
             by_columns, tried = columns.found(begun, callback=callback)
-            rows = [side.factors().compact for side in (left, right)]
-            if by_columns is not None and not Refinement(*rows, limits=own).contradicted(by_columns.coupling):
-                form = Form(left.scales, left.factors(), right.factors(), by_columns, by_columns=True)
+            form, fallback = _told_by_known_pairs(left, right, by_columns, own)
         if form is None or not (stands_out(form.matching) or is_late(deadline)):
             factors, spaces = (left.factors(), right.factors()), task.spaces
             search = Search(*factors, own, starts=begun, spaces=spaces, deadline=deadline, callback=callback)
@@ -196,6 +195,8 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
             # A map has far more freedom than a model of all columns, so it must be clearly better.
             if form is None or by_map.matching.strength > CLEARLY_MORE * form.matching.strength:
                 form = by_map
+            if fallback is not None and not stands_out(form.matching):
+                form = fallback
             if not search.convincing and len(own.known) < FEWEST_KNOWN and not is_late(deadline):
                 permutation = matched(form.matching.ratios, task.every_row, crowded=form.crowded)[0]
                 early = crossings(form, permutation, replace(task, comparisons=1), sides=(left, right))
@@ -228,6 +229,22 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
         starts=tuple(Start(*one) for one in tried),
         orders=(left.order, right.order),
     )
+
+
+def _told_by_known_pairs(
+    left: Side, right: Side, found: Matching | None, limits: Limits
+) -> tuple[Form | None, Form | None]:
+    """Return a matching by a model of all columns if known pairs do not contradict it, and if they do as the second.
+
+    Known pairs choose between maps. Where only one that they contradict stands out, it holds for all other rows.
+    """
+    if found is None:
+        return None, None
+    factors = left.factors(), right.factors()
+    form = Form(left.scales, *factors, found, by_columns=True)
+    if not Refinement(*(side.compact for side in factors), limits=limits).contradicted(found.coupling):
+        return form, None
+    return None, form if stands_out(found) else None
 
 
 def rematched(

@@ -108,7 +108,7 @@ _PAIRS_AFFORDED, _FEWEST_SPACES = 1e6, 4
 _LEADING = 8
 """Factors by which it is told how far out a row is."""
 
-_PAIRS_AT_A_TIME = 2e6
+_PAIRS_AT_A_TIME = 5e5
 """Pairs of rows of couplings that are worked on together: some of them take hardly longer than one of few rows, and
 many of them would leave the processor's cache."""
 
