@@ -225,7 +225,9 @@ def holds_the_same_rows(chances: Posterior, wanted: BoolArray | None = None) -> 
     if left != right:
         return False
     alone = left - chances.common
-    return alone <= max(_FEW_ALONE * left, 2.0) or (wanted is not None and float(wanted.mean()) > _WANTED)
+    if wanted is None or not wanted.size:
+        return alone <= max(_FEW_ALONE * left, 2.0)
+    return alone <= max(_FEW_ALONE * left, 2.0) or float(wanted.mean()) > _WANTED
 
 
 def _possible(ratios: FloatArray, permutation: IntArray | None = None) -> sparse.csr_array:
