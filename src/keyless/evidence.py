@@ -21,7 +21,7 @@ from keyless.engine.crossing import FOUND_AGAIN, SOMEWHAT_ABOVE
 from keyless.engine.pair import PairLink
 from keyless.engine.refine import Refinement
 from keyless.engine.repeats import RepeatedSide
-from keyless.engine.symmetry import mirrored_share
+from keyless.engine.symmetry import MIRRORED, mirrored_share
 from keyless.errors import InputError
 from keyless.pairs.constraints import Constraints
 from keyless.pairs.limits import Limits
@@ -38,9 +38,6 @@ __all__ = [
 
 Verdict = Literal["linked", "uncertain", "unlinkable"]
 Doubt = Literal["none", "rows", "repeats", "map"]
-
-_MIRRORED = 0.85
-"""A mirror image that is this good makes a link uncertain. Right links seen so far stay below 0.7."""
 
 _NO_BETTER = 0.2
 """Nats above chance below which a link is no better than chance, however well partners stand out."""
@@ -128,7 +125,7 @@ class Evidence:
     @property
     def ambiguous(self) -> bool:
         """Whether a mirror image of the correspondence is nearly as good as itself."""
-        return self.mirrored >= _MIRRORED
+        return self.mirrored >= MIRRORED
 
     def candidates_left(self, candidates: int) -> float:
         """Return how many of a row's candidates are left by what the matches carry beyond the highest null; 1 or more.

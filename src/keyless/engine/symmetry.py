@@ -9,18 +9,21 @@ from typing import Any
 import numpy as np
 
 from keyless.engine.corroboration import BY_ITSELF, corroboration
-from keyless.engine.refine import Refinement, identification
+from keyless.engine.refine import FIRST_ROUNDS, Matching, Refinement, identification
 from keyless.maps.alternation import Alternation
 from keyless.maps.canonical import CanonicalModel, CrossFit
 from keyless.model.factors import whitened
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import scaled
 
-__all__ = ["LEADING", "OUTERMOST", "SOFT_CORRELATION", "mirrored_share", "turns"]
+__all__ = ["LEADING", "MIRRORED", "OUTERMOST", "SOFT_CORRELATION", "mirrored_share", "turns"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+MIRRORED = 0.85
+"""Share from which a mirror image makes a link uncertain. Images by construction reach 0.93 and more."""
 
 LEADING = 8
 """Pairs of directions that are turned around one by one."""
@@ -48,6 +51,9 @@ _AS_WELL = 1.25
 """Times that partners may stand out more in an image than in the map, at the most: an image fits as well, not better.
 One that fits far better has found partners that suit these few rows and factors alone."""
 
+_MOST_ROWS = 1000
+"""Rows, those farthest out, among which an image is looked at again with all factors."""
+
 SOFT_CORRELATION = 0.99
 """Correlations of a turned map count for no more than this at first: images are not exact."""
 
@@ -60,7 +66,9 @@ def mirrored_share(
     A table whose rows come in mirror images fits equally well when a direction is turned around: then nothing in the
     numbers tells which correspondence is the right one. Every leading pair of directions is turned, and all at once;
     so are the planes of the first three by a sixth to a third of a circle, as of a wheel with three to six spokes.
-    Images that match most rows as before do not count, nor do those that give a known row another partner.
+    Images that match most rows as before do not count, nor do those that give a known row another partner. An image
+    that would make the link uncertain is refined with all factors: one that comes back to the correspondence then, or
+    stands out far less, was no image.
 
     Args:
         left: factors of the matched left rows.
@@ -69,8 +77,10 @@ def mirrored_share(
         known: rows whose partners are known to be right; None: of none.
     """
     told = np.empty(0, dtype=np.int64) if known is None else known
-    outermost = np.argsort(-np.sum(left**2, axis=1), kind="stable")[:OUTERMOST]
-    far = np.concatenate([outermost, np.setdiff1d(told, outermost)])
+    order = np.argsort(-np.sum(left**2, axis=1), kind="stable")
+    far, farther = (
+        np.concatenate([order[:most], np.setdiff1d(told, order[:most])]) for most in (OUTERMOST, _MOST_ROWS)
+    )
     rank = max(1, len(far) // _ROWS_PER_FACTOR)
     one, two = (whitened(side[far, :rank]).astype(np.float32) for side in (left, right))
     rows = Refinement(one, two, limits=Limits((len(far), len(far))), folds=_FOLDS)
@@ -98,8 +108,48 @@ def mirrored_share(
         if best < share <= _AS_WELL:
             # The best of many wrong partners stands out as well; but directions of a wrong map contradict each other.
             agreeing = _borne_out(rows, fit) / borne_out
-            best = max(best, share if agreeing > _AGREE else min(share, agreeing))
+            share = share if agreeing > _AGREE else min(share, agreeing)
+            if share >= MIRRORED:
+                partners = far[image.argmax(axis=1)]
+                share = min(share, _with_all_factors(left, right, farther, far, partners, fixed=told))
+            best = max(best, share)
     return best
+
+
+def _with_all_factors(
+    left: FloatArray, right: FloatArray, rows: IntArray, some: IntArray, partners: IntArray, *, fixed: IntArray
+) -> float:
+    """Return how strong an image is that is refined with all factors, as a share of the map's strength.
+
+    Args:
+        left: factors of the matched left rows.
+        right: those of their partners, in the same order.
+        rows: the rows that are looked at.
+        some: those of them among which the image was found.
+        partners: what it gives them as partners.
+        fixed: rows whose partners are known; an image that gives them others does not count.
+
+    Returns:
+        0 where most rows have their partners back.
+    """
+    one, two = (whitened(side[rows]).astype(np.float32) for side in (left, right))
+    alternation, refinement = Alternation(one, two), Refinement(one, two, limits=Limits((len(rows), len(rows))))
+    place = np.full(len(left), -1)
+    place[rows] = np.arange(len(rows))
+    rank = max(1, len(rows) // _ROWS_PER_FACTOR)
+
+    def refined(ours: IntArray, theirs: IntArray) -> Matching:
+        pairs = np.zeros((len(rows), len(rows)), dtype=np.float32)
+        pairs[ours, theirs] = 1.0
+        begun = alternation.coupled(refinement.fitted(pairs).whole)
+        return refinement.run(alternation.climb(begun[None], [rank] * _STEPS)[0], rounds=FIRST_ROUNDS)
+
+    image = refined(place[some], place[partners])
+    moved = image.ratios.argmax(axis=1) != np.arange(len(rows))
+    if moved.mean() <= _MOVED or moved[place[fixed]].any():
+        return 0.0
+    own = refined(place[some], place[some])
+    return image.strength / own.strength if own.strength > 0 else 1.0
 
 
 def _stands_out(rows: Refinement, fit: CrossFit) -> float:
