@@ -52,6 +52,10 @@ _MOST = 0.5
 _EVENS = 0.5
 """Belief in a map that is just as clear as it must be, and is in doubt for another reason."""
 
+_OF_A_GUESS = 0.1
+"""Belief in a map that is no better than chance, as a part of the probability that a guess is right. Nothing is stated
+by that, but the order of candidates is kept: on real tables of too little information it is better than none."""
+
 _HARDLY_AGAIN = 0.3
 """Share of pairs that a search of half the rows finds again, below which a link is in doubt."""
 
@@ -88,9 +92,9 @@ class Evidence:
         doubt: what is in doubt: `"none"`; `"rows"`: the map between the tables is believed, but many rows are too alike
             to be told apart; `"repeats"`: the map is believed, but one of the tables seems to hold several rows of one
             entity, of which one at the most is matched; `"map"`: the map itself.
-        belief: what probabilities of matches are multiplied by: how likely the map is right. 1 where it is believed, 0
-            where it is no better than chance; where known pairs were left out and foretold, the first choices that were
-            right, over those expected to be.
+        belief: what probabilities of matches are multiplied by: how likely the map is right. 1 where it is believed,
+            next to 0 where it is no better than chance; where known pairs were left out and foretold, the first choices
+            that were right, over those expected to be.
         foretold: how likely known pairs that the search was not told would be foretold as well by a map that says
             nothing: a p-value. 1 where fewer than four pairs are known.
         repeated: which table seems to hold several rows of one entity: `"left"`, the reference; `"right"`, the other
@@ -200,7 +204,7 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
         # Shuffled factors are too easy a rival: partners must stand out almost fully, and not among a few rows.
         clear &= evidence.score > _STANDS_OUT * evidence.needed
     if chance or not rows.size:
-        return replace(evidence, verdict="unlinkable", belief=0.0)
+        return _refused(evidence)
     own = Refinement(*(side.compact for side in link.factors), limits=limits.reordered(*link.orders))
     if own.contradicted(matching.coupling):
         # Whatever partners stand out, they are not those that the caller knows.
@@ -219,6 +223,11 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
         # Nothing else is in doubt, so what was found again from nothing tells how likely the map is right.
         judged = replace(judged, belief=_by_pairs_found_again(share_again))
     return judged
+
+
+def _refused(evidence: Evidence) -> Evidence:
+    """Return the evidence of a link that is no better than chance."""
+    return replace(evidence, verdict="unlinkable", belief=_OF_A_GUESS * math.exp(-evidence.needed))
 
 
 def _by_pairs_found_again(again: float) -> float:
@@ -318,7 +327,7 @@ def _verdict(evidence: Evidence, *, settled: bool) -> Evidence:
     nulls = np.asarray(evidence.null_scores)
     clear = 3 * float(nulls.std() + 0.05 * nulls.mean() + 0.1)
     if evidence.excess <= clear:
-        return replace(evidence, verdict="unlinkable", belief=0.0)
+        return _refused(evidence)
     believed = settled and not evidence.ambiguous
     sharp = evidence.sharpness > _MOST and evidence.score > evidence.needed
     return _judged(evidence, believed=believed, sharp=sharp, clear=clear)
