@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from keyless import runs
 from keyless.answers.scoring import rate
 from keyless.cli.inputs import read_pairs
 from keyless.errors import InputError
-from keyless.ui import review
+from keyless.ui import review, server
 from keyless.ui.folder import MOST_UPLOADS
 from keyless.ui.guard import POLICY
 from keyless.ui.jobs import Job, Jobs
@@ -777,6 +778,11 @@ def started(folder, *more):
     )  # fmt: skip
     line = child.stderr.readline()
     return child, re.search(r"http://127\.0\.0\.1:(\d+)/\?token=\S+", line)
+
+
+def test_an_address_can_be_opened_before_the_server_runs():
+    with server._listening(0) as listening, socket.create_connection(listening.getsockname(), timeout=5) as opened:
+        assert opened.getpeername() == listening.getsockname()
 
 
 @pytest.mark.slow

@@ -80,6 +80,8 @@ def _listening(port: int) -> Iterator[socket.socket]:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((_HOST, port))
+            # The address is told before the server runs: who opens it at once waits instead of being turned away.
+            listening.listen()
         except OSError as error:
             raise KeylessError(f"--port: {port} cannot be used ({error.strerror}). Choose another, or 0.") from error
         yield listening
