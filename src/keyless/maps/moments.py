@@ -31,18 +31,18 @@ FloatArray = np.ndarray[Any, np.dtype[Any]]
 _CORRELATION = 0.5
 """r, the correlation that moments of partners are taken to have: 0.4 to 0.7 find most maps of drawn tables."""
 
-_STARTS, _LENGTHS, _HALVED_AT = 48, np.geomspace(0.6, 0.1, 50), (12, 25)
+_STARTS, _LENGTHS, _HALVED_AT = 64, np.geomspace(0.6, 0.1, 50), (12, 25)
 """Random maps that are improved; lengths of the steps, as parts of the length of a rotation; and steps at which the
 worse half of the maps is given up. Of normal tables with 6 common factors every tenth start finds the map, without the
 second part of the value (r = 0) every hundredth."""
 
-_TURNS, _TURNED, _TURNED_INTO, _DIRECTIONS_TURNED = 6, 12, 4, 3
+_TURNS, _TURNED, _TURNED_INTO, _DIRECTIONS_TURNED = 10, 12, 4, 3
 """How often the best maps are turned and improved again, how many of them, how many maps each is turned into, and in
 how many directions. Of 63 pairs of tables with three factors of their own beside six common ones, 96 random maps led to
-10 maps within 37° of the right one, 300 to 23, 48 and four turns to 25, 96 and eight turns to 32 in the time of the 300
-(pairs of benchmarks/bench_verdict.py with other seeds than it reports)."""
+10 maps within 37° of the right one, 300 to 23, and 64 with ten turns to 30 in less time than the 300 (pairs of
+benchmarks/bench_verdict.py with other seeds than it reports)."""
 
-_LENGTHS_TURNED, _HALVED_TURNED_AT = np.geomspace(0.3, 0.1, 16), (6,)
+_LENGTHS_TURNED, _HALVED_TURNED_AT = np.geomspace(0.3, 0.1, 14), (5,)
 """The steps of maps that were turned: they begin near a good map, so with shorter ones."""
 
 _FIRST_SIZE = 0.7
@@ -127,7 +127,7 @@ def moments(factors: FloatArray) -> Moments:
     )
 
 
-def best_maps(left: Moments, right: Moments, *, turns: int = _TURNS) -> list[FloatArray]:
+def best_maps(left: Moments, right: Moments) -> list[FloatArray]:
     """Return distinct maps of the highest values that random maps reach, the best first.
 
     The best of them are turned in some directions and improved again, several times over: a map that is right in some
@@ -136,7 +136,6 @@ def best_maps(left: Moments, right: Moments, *, turns: int = _TURNS) -> list[Flo
     Args:
         left: moments of the left table.
         right: moments of the right table.
-        turns: how often the best maps are turned.
 
     Returns:
         Matrices of left × right factors whose singular values are at most 1.
@@ -146,7 +145,7 @@ def best_maps(left: Moments, right: Moments, *, turns: int = _TURNS) -> list[Flo
     rng = np.random.default_rng(0)
     drawn = _FIRST_SIZE * _turned(rng.standard_normal((_STARTS, *shape)))
     maps, values = _improved(drawn, left, right, lengths=_LENGTHS, halved_at=_HALVED_AT)
-    for _ in range(turns):
+    for _ in range(_TURNS):
         best = _distinct(maps, values, _TURNED)
         drawn = np.repeat(maps[best], _TURNED_INTO, axis=0)
         turned = drawn @ _turns(rng, len(drawn), shape[1])
