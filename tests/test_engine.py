@@ -274,3 +274,13 @@ def test_limits_of_some_rows_are_those_of_the_rows(rng):
     limits = Limits((9, 8), groups=groups, known=np.array([[0, 1], [4, 4]]), forbidden=np.array([[2, 2], [5, 1]]))
     chosen = [np.array([0, 2, 4, 5, 8]), np.array([1, 2, 4, 7])]
     np.testing.assert_array_equal(limits.some(*chosen).mask(), limits.mask()[np.ix_(*chosen)])
+
+
+def test_no_start_is_tried_twice():
+    """Of three factors most spaces are the same; a copy would count as another candidate that agrees."""
+    rng = np.random.default_rng(0)
+    sides = [Side(rng.normal(size=(30, 3))) for _ in range(2)]
+    made = Search(*(side.factors() for side in sides), Limits((30, 30)), spaces=10)
+    made.run()
+    names = [start.name for start in made.tried]
+    assert len(set(names)) == len(names)

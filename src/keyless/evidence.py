@@ -93,8 +93,8 @@ class Evidence:
             to be told apart; `"repeats"`: the map is believed, but one of the tables seems to hold several rows of one
             entity, of which one at the most is matched; `"map"`: the map itself.
         belief: what probabilities of matches are multiplied by: how likely the map is right. 1 where it is believed,
-            next to 0 where it is no better than chance; where known pairs were left out and foretold, the first choices
-            that were right, over those expected to be.
+            next to 0 where it is no better than chance, 0 where known pairs contradict it; where known pairs were left
+            out and foretold, the first choices that were right, over those expected to be.
         foretold: how likely known pairs that the search was not told would be foretold as well by a map that says
             nothing: a p-value. 1 where fewer than four pairs are known.
         repeated: which table seems to hold several rows of one entity: `"left"`, the reference; `"right"`, the other

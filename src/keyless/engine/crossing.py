@@ -81,6 +81,9 @@ _STANDS_OUT = 0.8
 35 pairs of tables of other entities reached 0.78 at the most (real ones, and those of benchmarks/bench_verdict.py, with
 other seeds than those reported)."""
 
+_MOST_COMPARED = 500
+"""Rows up to which all of them are compared: a search of more takes long, and halves of more tell enough."""
+
 _CLEAR_OF_ALL_ROWS = 2.0
 """Nats above chance from which a link is believed that is compared with all rows; see `Crossing`. The same tables of
 other entities reached 1.9 at the most; links that are right 2 to 5, but for handwritten digits."""
@@ -91,14 +94,15 @@ class Crossing:
     """One comparison with chance.
 
     Attributes:
-        same: how well partners stand out among the rows of a half, in nats above a guess.
+        same: how well partners stand out among the rows of a half, in nats above a guess; where all rows are compared,
+            each among candidates of its partner's half.
         chance: how well partners stand out that a search finds among rows of different entities.
         borne_out: what each direction says about partners that the other directions chose, among the rows of a half, in
             nats per pair; see `keyless.engine.corroboration`.
         borne_out_by_chance: the same where the search found them among rows of different entities.
         again: share of the found pairs that a search from nothing finds again in half of the rows; None where that was
-            not tried, because the comparison was clear without it or rows were too few.
-        halved: whether halves of the matched rows were compared; otherwise factors were shuffled.
+            not tried: the comparison was clear without it, rows were too few, or all rows were compared.
+        halved: whether chance was told by halves of the rows; otherwise factors were shuffled.
         clear: nats above chance from which a link is believed.
         by_groups: whether chance was told by exchanged groups.
     """
@@ -153,7 +157,7 @@ def crossings(
         form: factors of both tables and their matching.
         permutation: the right row of each left row, −1 for none.
         task: what the search was given, rows in the engine's order; its callback is called after each comparison, with
-            stage `"chance"` and the nats that chance reached.
+            stage `"chance"` and the nats that chance reached; not after one of all rows.
         sides: both tables; None where rows are many.
     """
     limits = task.within((len(permutation), len(form.right.scores)))
@@ -193,7 +197,7 @@ def _may_tell_more(found: Sequence[Crossing], form: Form) -> bool:
     """Tell whether all rows may tell more than halves did: there are few, and partners stand out all the same."""
     rows = max(form.matching.ratios.shape)
     believed = found[0].proven or np.mean([one.above_chance for one in found]) > found[0].clear
-    return not believed and rows <= _MOST_PAIRS and form.matching.identification > _STANDS_OUT * np.log(rows)
+    return not believed and rows <= _MOST_COMPARED and form.matching.identification > _STANDS_OUT * np.log(rows)
 
 
 def _exchanged(
@@ -377,12 +381,16 @@ def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[
 
 
 def _is_changed(form: Form, limits: Limits) -> bool:
-    """Tell whether tables are others after shuffling: a single factor is the same one, its rows in another order."""
+    """Tell whether shuffling can destroy a link.
+
+    Where a table has a single factor, all rows are matched along one direction. That table shuffled is the same table,
+    its rows in another order.
+    """
     return limits.groups is not None or min(form.left.rank, form.right.rank) > 1
 
 
 def _unchanged(form: Form) -> Iterator[Crossing]:
-    """Yield comparisons of tables that shuffling does not change: chance reaches just what was found."""
+    """Yield comparisons of tables of which one does not change by shuffling: chance reaches just what was found."""
     while True:
         yield Crossing(form.matching.identification, form.matching.identification, halved=False)
 

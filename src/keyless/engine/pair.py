@@ -196,7 +196,7 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
             if form is None or by_map.matching.strength > CLEARLY_MORE * form.matching.strength:
                 form = by_map
             if fallback is not None and not stands_out(form.matching):
-                form = fallback
+                form, agreement = fallback, 1
             if not search.convincing and len(own.known) < FEWEST_KNOWN and not is_late(deadline):
                 permutation = matched(form.matching.ratios, task.every_row, crowded=form.crowded)[0]
                 early = crossings(form, permutation, replace(task, comparisons=1), sides=(left, right))
@@ -234,9 +234,10 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
 def _told_by_known_pairs(
     left: Side, right: Side, found: Matching | None, limits: Limits
 ) -> tuple[Form | None, Form | None]:
-    """Return a matching by a model of all columns if known pairs do not contradict it, and if they do as the second.
+    """Return a matching by a model of all columns: first if known pairs agree with it, second if they contradict it.
 
-    Known pairs choose between maps. Where only one that they contradict stands out, it holds for all other rows.
+    The second is returned only where its partners stand out. Known pairs choose between maps; where there is no other
+    map than one that they contradict, it holds for all other rows. What is not returned is None.
     """
     if found is None:
         return None, None

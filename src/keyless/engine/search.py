@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy as np
 from keyless.engine.refine import FIRST_ROUNDS, MOST_ROUNDS, Matching, Refinement, identification
 from keyless.maps.alternation import Alternation
 from keyless.maps.clusters import MOST_PROPOSED, Blocks, blocks_of_clusters, grown_in_blocks
-from keyless.maps.moments import MOST_MAPS, moment_maps
+from keyless.maps.moments import MOST_MAPS, maps_by_size
 from keyless.maps.seeds import grown_from
 from keyless.maps.signatures import SPACES, coupled_by_map, first_couplings
 from keyless.model.factors import Factors
@@ -184,7 +183,8 @@ class Search:
         spaces: in how many spaces first couplings are sought; None: as many as the number of rows affords.
         breed: whether candidates may be bred from.
         deadline: when the best so far is returned.
-        callback: called after every candidate with the stage, the step, the steps there are and the best information.
+        callback: called after every batch of proposals with the stage, the proposals so far, the most there may be, and
+            the highest score.
         tried: how the candidates came to be.
         bred: whether candidates were bred from.
     """
@@ -277,25 +277,24 @@ class Search:
         # Known pairs may all be of other rows than those that are searched.
         told = [_Proposal(name, among) for name, among in begun if among.any()]
         known = self.refinement.limits.known
-        told += [
-            _Proposal(f"known pairs with {rank} factors", grown_from(self.alternation, known, rank))
-            for rank in self._seed_ranks()
-        ]
         yield from ([each] for each in told)
+        for rank in self._seed_ranks():
+            yield [_Proposal(f"known pairs with {rank} factors", grown_from(self.alternation, known, rank))]
         for found in () if is_late(self.deadline) else blocks_of_clusters(self.left, self.right, self.rows):
             blocks = found if self.allowed is None else replace(found, allowed=found.allowed & self.allowed)
             # Known pairs stay, whichever clusters their rows are of.
             blocks.allowed[tuple(known.T)] = True
             yield [_Proposal(blocks.name, blocks.coupling, blocks=blocks)]
         # When it is late, one rough coupling is enough: it is there at once.
-        maps = iter(()) if is_late(self.deadline) else moment_maps(self.left, self.right)
         sides = self.refinement.left, self.refinement.right
-        for size, some in groupby(maps, key=lambda named: max(named[1].shape)):
+        for some in () if is_late(self.deadline) else maps_by_size(self.left, self.right):
             yield [
-                _Proposal(name, coupled_by_map(*sides, cross, allowed=self.allowed), factors=size)
+                _Proposal(name, coupled_by_map(*sides, cross, allowed=self.allowed), factors=max(cross.shape))
                 for name, cross in some
             ]
-        for space in spaces:
+        # Tables of few factors have fewer spaces: one that was tried twice would agree with itself.
+        most = min(self.left.rank, self.right.rank)
+        for space in dict.fromkeys((weight, min(rank, most)) for weight, rank in spaces):
             named = first_couplings(self.left, self.right, rows=self.rows, spaces=[space], allowed=self.allowed)
             yield [_Proposal(name, coupling) for name, coupling in named]
 
@@ -335,7 +334,7 @@ class Search:
 
     def _in_parts(self, couplings: Sequence[FloatArray], last: int | None, ranks: list[int]) -> list[FloatArray]:
         """Return what couplings lead to; some are worked on together, and as many such parts at a time as cores."""
-        count = min(self.at_a_time, -(-len(couplings) // workers()))
+        count = max(1, min(self.at_a_time, -(-len(couplings) // workers())))
         parts = [(couplings[start : start + count], last, ranks) for start in range(0, len(couplings), count)]
         return [each for part in in_turn(self._climbed, parts, n_jobs=min(workers(), len(parts))) for each in part]
 

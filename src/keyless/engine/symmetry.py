@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -98,7 +100,7 @@ def mirrored_share(
     if own <= 0:
         return 1.0
     borne_out, fixed = _borne_out(rows, fit), np.isin(far, told)
-    best = 0.0
+    best, whole = 0.0, None
     for image in images:
         moved = image.argmax(axis=1) != np.arange(len(far))
         if moved.mean() <= _MOVED or moved[fixed].any():
@@ -110,46 +112,63 @@ def mirrored_share(
             agreeing = _borne_out(rows, fit) / borne_out
             share = share if agreeing > _AGREE else min(share, agreeing)
             if share >= MIRRORED:
-                partners = far[image.argmax(axis=1)]
-                share = min(share, _with_all_factors(left, right, farther, far, partners, fixed=told))
+                whole = whole or _AllFactors(left, right, farther, far, allowed)
+                share = min(share, whole.share(far[image.argmax(axis=1)], fixed=told))
             best = max(best, share)
     return best
 
 
-def _with_all_factors(
-    left: FloatArray, right: FloatArray, rows: IntArray, some: IntArray, partners: IntArray, *, fixed: IntArray
-) -> float:
-    """Return how strong an image is that is refined with all factors, as a share of the map's strength.
+@dataclass(eq=False)
+class _AllFactors:
+    """A correspondence and its images, refined with all factors.
 
-    Args:
+    Attributes:
         left: factors of the matched left rows.
         right: those of their partners, in the same order.
         rows: the rows that are looked at.
-        some: those of them among which the image was found.
-        partners: what it gives them as partners.
-        fixed: rows whose partners are known; an image that gives them others does not count.
-
-    Returns:
-        0 where most rows have their partners back.
+        some: those of them among which images are found.
+        allowed: which pairs of rows may be matched; None: all.
     """
-    one, two = (whitened(side[rows]).astype(np.float32) for side in (left, right))
-    alternation, refinement = Alternation(one, two), Refinement(one, two, limits=Limits((len(rows), len(rows))))
-    place = np.full(len(left), -1)
-    place[rows] = np.arange(len(rows))
-    rank = max(1, len(rows) // _ROWS_PER_FACTOR)
 
-    def refined(ours: IntArray, theirs: IntArray) -> Matching:
-        pairs = np.zeros((len(rows), len(rows)), dtype=np.float32)
-        pairs[ours, theirs] = 1.0
-        begun = alternation.coupled(refinement.fitted(pairs).whole)
-        return refinement.run(alternation.climb(begun[None], [rank] * _STEPS)[0], rounds=FIRST_ROUNDS)
+    left: FloatArray
+    right: FloatArray
+    rows: IntArray
+    some: IntArray
+    allowed: BoolArray | None
 
-    image = refined(place[some], place[partners])
-    moved = image.ratios.argmax(axis=1) != np.arange(len(rows))
-    if moved.mean() <= _MOVED or moved[place[fixed]].any():
-        return 0.0
-    own = refined(place[some], place[some])
-    return image.strength / own.strength if own.strength > 0 else 1.0
+    def __post_init__(self) -> None:
+        one, two = (whitened(side[self.rows]).astype(np.float32) for side in (self.left, self.right))
+        allowed = None if self.allowed is None else self.allowed[np.ix_(self.rows, self.rows)]
+        self.alternation = Alternation(one, two, allowed=allowed)
+        self.refinement = Refinement(one, two, limits=Limits((len(self.rows), len(self.rows))))
+        self.place = np.full(len(self.left), -1)
+        self.place[self.rows] = np.arange(len(self.rows))
+
+    @cached_property
+    def own(self) -> float:
+        """The strength of the correspondence itself, refined from the same rows as images are."""
+        return self.refined(self.some).strength
+
+    def refined(self, partners: IntArray) -> Matching:
+        """Return what a correspondence of some rows becomes among all that are looked at."""
+        pairs = np.zeros((len(self.rows), len(self.rows)), dtype=np.float32)
+        pairs[self.place[self.some], self.place[partners]] = 1.0
+        begun = self.alternation.coupled(self.refinement.fitted(pairs).whole)
+        rank = max(1, len(self.rows) // _ROWS_PER_FACTOR)
+        return self.refinement.run(self.alternation.climb(begun[None], [rank] * _STEPS)[0], rounds=FIRST_ROUNDS)
+
+    def share(self, partners: IntArray, *, fixed: IntArray) -> float:
+        """Return how strong an image is, as a share of the correspondence; 0 where most rows have their partners back.
+
+        Args:
+            partners: what the image gives some rows as partners.
+            fixed: rows whose partners are known; an image that gives them others does not count.
+        """
+        image = self.refined(partners)
+        moved = image.ratios.argmax(axis=1) != np.arange(len(self.rows))
+        if moved.mean() <= _MOVED or moved[self.place[fixed]].any():
+            return 0.0
+        return image.strength / self.own if self.own > 0 else 1.0
 
 
 def _stands_out(rows: Refinement, fit: CrossFit) -> float:

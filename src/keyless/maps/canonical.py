@@ -275,6 +275,7 @@ class ListedPairs:
     @classmethod
     def of(cls, coupling: Any, folds: Folds, dtype: Any) -> ListedPairs:
         """Return a sparse coupling, left × right rows, in folds."""
+        coupling = sparse.csr_array(coupling)
         slots = np.full(folds.count * folds.size, len(folds.place))
         slots[folds.place] = np.arange(len(folds.place))
         # One more row, without pairs, stands for all empty ones.
@@ -302,7 +303,6 @@ class LeftOut(NamedTuple):
         centres: mean factors of coupled left rows, and of right rows.
         correlations: couplings × pairs, as the folds that were left out show them.
         scales: standard deviations of left positions, and of right ones, in the folds that were left out.
-        weight: of all pairs of each coupling.
     """
 
     left: FloatArray
@@ -310,7 +310,6 @@ class LeftOut(NamedTuple):
     centres: tuple[FloatArray, FloatArray]
     correlations: FloatArray
     scales: tuple[FloatArray, FloatArray]
-    weight: FloatArray
 
 
 def left_out(
@@ -363,7 +362,7 @@ def left_out(
     rho = np.where(np.arctanh(near) - np.arctanh(far) > _CLEARLY_LOWER * error, far, near)
     rho = np.where(rho > NOISE_CORRELATION * error, rho, 0.0)
     scales = np.sqrt(np.maximum(lefts[0], 1e-12)), np.sqrt(np.maximum(rights[0], 1e-12))
-    return LeftOut(directions[0], directions[1], (centres[0], centres[1]), rho, scales, weight)
+    return LeftOut(directions[0], directions[1], (centres[0], centres[1]), rho, scales)
 
 
 def cross_fit(left: FloatArray, right: FloatArray, coupling: Any, folds: Folds, *, ridge: float = RIDGE) -> CrossFit:
@@ -470,6 +469,9 @@ def whitening(covariances: FloatArray, ridge: float = RIDGE) -> FloatArray:
         try:
             return np.linalg.inv(np.linalg.cholesky(covariances + ridge * variances * np.eye(size)))
         except np.linalg.LinAlgError:
+            if covariances.ndim > 2:
+                # One of them is not definite: the others stay as they are.
+                return np.stack([whitening(each, ridge) for each in covariances])
             # Where a few rows have all the weight, rounding leaves negative variances.
             ridge *= 100.0
             if ridge > _LARGEST_RIDGE:

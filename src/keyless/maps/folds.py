@@ -55,4 +55,6 @@ class Folds:
     def unfolded(self, folded: Array, axis: int = 0) -> Array:
         """Return numbers of rows in their own order again."""
         before, after = folded.shape[:axis], folded.shape[axis + 2 :]
-        return np.asarray(folded.reshape(*before, -1, *after)[(slice(None),) * axis + (self.place,)])
+        return np.asarray(
+            folded.reshape(*before, self.count * self.size, *after)[(slice(None),) * axis + (self.place,)]
+        )

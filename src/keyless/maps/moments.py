@@ -24,7 +24,7 @@ from keyless.arrays import IntArray
 from keyless.model.factors import Factors
 from keyless.progress import check_time
 
-__all__ = ["MOST_MAPS", "best_maps", "moment_maps", "moments"]
+__all__ = ["MOST_MAPS", "best_maps", "maps_by_size", "moment_maps", "moments"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -84,6 +84,12 @@ class Moments(NamedTuple):
 
 
 def moment_maps(left: Factors, right: Factors) -> Iterator[tuple[str, FloatArray]]:
+    """Yield the maps of `maps_by_size` one by one."""
+    for some in maps_by_size(left, right):
+        yield from some
+
+
+def maps_by_size(left: Factors, right: Factors) -> Iterator[list[tuple[str, FloatArray]]]:
     """Yield named maps, left × right leading factors: of those that stand out, and of other numbers; few factors first.
 
     Args:
@@ -99,8 +105,9 @@ def moment_maps(left: Factors, right: Factors) -> Iterator[tuple[str, FloatArray
     )
     for first, second in sorted(sizes, key=np.prod):
         found = best_maps(moments(left.scores[:, :first]), moments(right.scores[:, :second]))
-        for number, each in enumerate(found, start=1):
-            yield f"moments, {first} × {second} factors, map {number}", each
+        yield [
+            (f"moments, {first} × {second} factors, map {number}", each) for number, each in enumerate(found, start=1)
+        ]
 
 
 def moments(factors: FloatArray) -> Moments:
@@ -148,7 +155,9 @@ def best_maps(left: Moments, right: Moments) -> list[FloatArray]:
     for _ in range(_TURNS):
         best = _distinct(maps, values, _TURNED)
         drawn = np.repeat(maps[best], _TURNED_INTO, axis=0)
-        turned = drawn @ _turns(rng, len(drawn), shape[1])
+        # On the side of more factors: on the other all turns leave the directions that the map does not use.
+        turns = _turns(rng, len(drawn), max(shape))
+        turned = turns @ drawn if shape[0] > shape[1] else drawn @ turns
         improved = _improved(turned, left, right, lengths=_LENGTHS_TURNED, halved_at=_HALVED_TURNED_AT)
         maps, values = (np.concatenate([old[best], new]) for old, new in zip((maps, values), improved, strict=True))
     return list(maps[_distinct(maps, values, _MAPS)])
@@ -194,7 +203,7 @@ def _distinct(maps: FloatArray, values: FloatArray, most: int) -> list[int]:
 
 
 def _turns(rng: np.random.Generator, count: int, size: int) -> FloatArray:
-    """Return rotations of some directions, drawn at random, that leave all directions at right angles as they are."""
+    """Return orthogonal matrices that turn, and may mirror, some random directions and leave all others as they are."""
     some = min(_DIRECTIONS_TURNED, size)
     planes = np.linalg.qr(rng.standard_normal((count, size, some)))[0]
     inside = np.linalg.qr(rng.standard_normal((count, some, some)))[0] - np.eye(some)
