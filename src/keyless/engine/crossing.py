@@ -218,13 +218,7 @@ def _exchanged(
     same = refinement.run(pairs, rounds=_ROUNDS, common=float(len(matched)))
     begun = [(name, np.where(halves[0][:, None] != halves[1], coupling, 0.0)) for name, coupling in starts]
     chance = Search(form.left, form.right, other, starts=begun, spaces=_SPACES, breed=form.bred).run()
-    return Crossing(
-        same.identification,
-        _picked(chance, same.common),
-        borne_out=_borne_out(same, form.left, form.right),
-        borne_out_by_chance=_borne_out(chance, form.left, form.right),
-        clear=_CLEAR_OF_ALL_ROWS,
-    )
+    return _measured(same, chance, form.left, (form.right, form.right), clear=_CLEAR_OF_ALL_ROWS)
 
 
 def _halved(
@@ -255,17 +249,32 @@ def _halved(
         own = Refinement(left.compact, right.compact, limits=Limits(pairs.shape))
         same = own.run(pairs, rounds=_ROUNDS, common=float(len(rows)))
         chance = _searched(left, crossed, begun[1], breed=form.bred)
-        found = Crossing(
-            same.identification,
-            _picked(chance, same.common),
-            borne_out=_borne_out(same, left, right),
-            borne_out_by_chance=_borne_out(chance, left, crossed),
-            clear=_CLEAR_WITH_DIRECTIONS,
-        )
+        found = _measured(same, chance, left, (right, crossed), clear=_CLEAR_WITH_DIRECTIONS)
         if not found.decided:
             fresh = _searched(left, right, begun[0], breed=form.bred)
             found = replace(found, again=float(np.mean(fresh.ratios.argmax(axis=1)[rows] == place)))
         yield found
+
+
+def _measured(
+    same: Matching, chance: Matching, left: Factors, rights: tuple[Factors, Factors], *, clear: float
+) -> Crossing:
+    """Return the comparison of two matchings of the same left rows.
+
+    Args:
+        same: the found pairs.
+        chance: what a search found among rows of different entities.
+        left: factors of the left rows.
+        rights: factors of the right rows, of the found pairs and of the others.
+        clear: nats above chance from which a link is believed.
+    """
+    return Crossing(
+        same.identification,
+        _picked(chance, same.common),
+        borne_out=_borne_out(same, left, rights[0]),
+        borne_out_by_chance=_borne_out(chance, left, rights[1]),
+        clear=clear,
+    )
 
 
 def _share_looked_at(pairs: int, rows: int) -> float:

@@ -225,9 +225,8 @@ def holds_the_same_rows(chances: Posterior, wanted: BoolArray | None = None) -> 
     if left != right:
         return False
     alone = left - chances.common
-    if wanted is None or not wanted.size:
-        return alone <= max(_FEW_ALONE * left, 2.0)
-    return alone <= max(_FEW_ALONE * left, 2.0) or float(wanted.mean()) > _WANTED
+    are_wanted = wanted is not None and wanted.size > 0 and float(wanted.mean()) > _WANTED
+    return alone <= max(_FEW_ALONE * left, 2.0) or are_wanted
 
 
 def _possible(ratios: FloatArray, permutation: IntArray | None = None) -> sparse.csr_array:

@@ -18,7 +18,7 @@ import numpy as np
 from keyless.engine.refine import FIRST_ROUNDS, MOST_ROUNDS, Matching, Refinement, identification
 from keyless.maps.alternation import Alternation
 from keyless.maps.clusters import MOST_PROPOSED, Blocks, blocks_of_clusters, grown_in_blocks
-from keyless.maps.moments import MOST_MAPS, maps_by_size
+from keyless.maps.moments import MOST_MAPS, moment_maps
 from keyless.maps.seeds import grown_from
 from keyless.maps.signatures import SPACES, coupled_by_map, first_couplings
 from keyless.model.factors import Factors
@@ -287,16 +287,15 @@ class Search:
             yield [_Proposal(blocks.name, blocks.coupling, blocks=blocks)]
         # When it is late, one rough coupling is enough: it is there at once.
         sides = self.refinement.left, self.refinement.right
-        for some in () if is_late(self.deadline) else maps_by_size(self.left, self.right):
+        for some in () if is_late(self.deadline) else moment_maps(self.left, self.right):
             yield [
                 _Proposal(name, coupled_by_map(*sides, cross, allowed=self.allowed), factors=max(cross.shape))
                 for name, cross in some
             ]
-        # Tables of few factors have fewer spaces: one that was tried twice would agree with itself.
-        most = min(self.left.rank, self.right.rank)
-        for space in dict.fromkeys((weight, min(rank, most)) for weight, rank in spaces):
-            named = first_couplings(self.left, self.right, rows=self.rows, spaces=[space], allowed=self.allowed)
-            yield [_Proposal(name, coupling) for name, coupling in named]
+        named = first_couplings(self.left, self.right, rows=self.rows, spaces=spaces, allowed=self.allowed)
+        # Two of each space, which are made when they are asked for.
+        for two in zip(named, named, strict=True):
+            yield [_Proposal(name, coupling) for name, coupling in two]
 
     def _seed_ranks(self) -> list[int]:
         """Return the numbers of factors with which a map grows from known pairs; none where no pair is known."""

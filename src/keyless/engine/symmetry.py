@@ -102,7 +102,8 @@ def mirrored_share(
     borne_out, fixed = _borne_out(rows, fit), np.isin(far, told)
     best, whole = 0.0, None
     for image in images:
-        moved = image.argmax(axis=1) != np.arange(len(far))
+        partners = image.argmax(axis=1)
+        moved = partners != np.arange(len(far))
         if moved.mean() <= _MOVED or moved[fixed].any():
             continue
         fit = rows.fitted(image, heavy_tails=False)
@@ -113,7 +114,7 @@ def mirrored_share(
             share = share if agreeing > _AGREE else min(share, agreeing)
             if share >= MIRRORED:
                 whole = whole or _AllFactors(left, right, farther, far, allowed)
-                share = min(share, whole.share(far[image.argmax(axis=1)], fixed=told))
+                share = min(share, whole.share(far[partners], fixed=told))
             best = max(best, share)
     return best
 

@@ -24,7 +24,7 @@ from keyless.arrays import IntArray
 from keyless.model.factors import Factors
 from keyless.progress import check_time
 
-__all__ = ["MOST_MAPS", "best_maps", "maps_by_size", "moment_maps", "moments"]
+__all__ = ["MOST_MAPS", "best_maps", "moment_maps", "moments"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -83,14 +83,8 @@ class Moments(NamedTuple):
     fourth: FloatArray
 
 
-def moment_maps(left: Factors, right: Factors) -> Iterator[tuple[str, FloatArray]]:
-    """Yield the maps of `maps_by_size` one by one."""
-    for some in maps_by_size(left, right):
-        yield from some
-
-
-def maps_by_size(left: Factors, right: Factors) -> Iterator[list[tuple[str, FloatArray]]]:
-    """Yield named maps, left × right leading factors: of those that stand out, and of other numbers; few factors first.
+def moment_maps(left: Factors, right: Factors) -> Iterator[list[tuple[str, FloatArray]]]:
+    """Yield the named maps of so many leading factors: of those that stand out, and of other numbers; few first.
 
     Args:
         left: factors of all rows of the left table.
