@@ -5,7 +5,7 @@ import pytest
 
 from keyless.engine.corroboration import corroboration
 from keyless.engine.crossing import _CLEAR_WITH_DIRECTIONS
-from keyless.engine.refine import Refinement
+from keyless.engine.refine import Refinement, smoothed
 from keyless.engine.search import Search
 from keyless.maps.canonical import information
 from keyless.model.factors import Factors, whitened
@@ -62,8 +62,10 @@ def test_strangers_stand_out_but_are_not_borne_out(rng):
     """A search finds a partner for everybody, related or not; chosen by the other directions, strangers are far off."""
     related, strangers = (factors(rng, directions=12, noise=0.5, related=each) for each in (True, False))
     limits = Limits((ROWS, ROWS))
-    own = fitted(*related, rounds=10)
-    other = Search(*(Factors(side, np.ones(12)) for side in strangers), limits, spaces=2).run()
+    (left, right), (_, other_right) = ([Factors(side, np.ones(12)) for side in each] for each in (related, strangers))
+    # Pairs that are known end as those of a search do.
+    own = smoothed(fitted(*related, rounds=10), [(left, right)], limits=limits, by_map=(left.compact, right.compact))
+    other = Search(Factors(strangers[0], np.ones(12)), other_right, limits, spaces=2).run()
     assert own.identification > other.identification > 0.6 * own.identification
     # So many nats above chance are asked for where directions are compared: they would do even if nothing else told.
     assert np.log(borne_out(own, *related) / borne_out(other, *strangers)) > _CLEAR_WITH_DIRECTIONS

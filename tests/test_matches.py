@@ -7,7 +7,13 @@ import pytest
 from scipy import sparse
 from scipy.special import softmax
 
-from keyless.engine.matches import fitted_power, holds_the_same_rows, matched
+from keyless.engine.matches import (
+    _left_over_are_partners,
+    every_row_matched,
+    fitted_power,
+    hardly_one_alone,
+    matched,
+)
 from keyless.pairs.posterior import Posterior, posterior
 
 
@@ -97,15 +103,21 @@ def test_few_pairs_tell_no_power():
     assert fitted_power(ratios, np.arange(5), np.roll(np.arange(5), 1)) == 1.0
 
 
-def test_tables_of_unequal_size_never_hold_the_same_rows():
-    some = Posterior(sparse.csr_array(np.eye(30, 31)), 30.0, 0.0)
-    assert not holds_the_same_rows(some, np.ones(1, dtype=bool))
+@pytest.mark.parametrize(("columns", "common", "same"), [(31, 30.0, False), (30, 29.5, True), (30, 25.0, False)])
+def test_tables_of_equal_size_hold_the_same_rows_if_hardly_one_is_alone(columns, common, same):
+    assert hardly_one_alone(Posterior(sparse.csr_array(np.eye(30, columns)), common, 0.0)) is same
 
 
-@pytest.mark.parametrize(
-    ("wanted", "same"), [(np.array([True] * 9 + [False]), True), (np.zeros(10, dtype=bool), False)]
-)
-def test_rows_that_seem_alone_are_asked_whom_they_want(wanted, same):
-    pairs = np.eye(40)
-    pairs[:10] = 0.0
-    assert holds_the_same_rows(Posterior(sparse.csr_array(pairs), 30.0, 0.0), wanted) is same
+@pytest.mark.parametrize(("rows", "left"), [(40, 10), (200, 40)])
+@pytest.mark.parametrize("same", [True, False])
+def test_rows_that_are_left_over_are_each_others_partners_or_not(rng, rows, left, same):
+    """The first rows have no match. Their partners fit badly, but better than any other row that is left; or not."""
+    ratios = rng.normal(size=(rows, rows)) - 6
+    matched_rows = np.arange(left, rows)
+    ratios[matched_rows, matched_rows] = 10
+    if same:
+        ratios[np.arange(left), np.arange(left)] = -1
+    permutation = np.where(np.arange(rows) < left, -1, np.arange(rows))
+    pairs = np.diag((permutation >= 0).astype(float))
+    chances = Posterior(sparse.csr_array(pairs), float(rows - left), 0.0)
+    assert _left_over_are_partners(ratios, permutation, every_row_matched(ratios), chances) is same

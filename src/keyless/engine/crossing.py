@@ -21,7 +21,7 @@ import numpy as np
 from keyless.engine.columns import ColumnModel, stands_out
 from keyless.engine.corroboration import BY_ITSELF, corroboration
 from keyless.engine.forms import ROWS_PER_FACTOR, Form
-from keyless.engine.refine import Matching, Refinement, identification
+from keyless.engine.refine import Matching, Refinement, identification, smoothed
 from keyless.engine.search import Search
 from keyless.engine.side import Side
 from keyless.engine.task import Task
@@ -69,6 +69,9 @@ FOUND_AGAIN, SOMEWHAT_ABOVE = 0.5, 0.3
 """Share of pairs that searches of half the rows find again, from which a link is believed that is only so many nats
 above chance. Of tables of other entities they found 0.03 again at the most where rows were 120 and more, of links that
 are right 0.55 to 0.8 (pairs of benchmarks/bench_verdict.py and real ones, with other seeds than those reported)."""
+
+_ENOUGH_TO_GIVE_UP = 2
+"""Comparisons without any hope after which no further one is made."""
 
 _HARDLY = 0.1
 """Share of pairs found again below which a link counts as not found again."""
@@ -149,7 +152,12 @@ class Crossing:
 
 
 def crossings(
-    form: Form, permutation: IntArray, task: Task, *, sides: tuple[Side, Side] | None = None
+    form: Form,
+    permutation: IntArray,
+    task: Task,
+    *,
+    sides: tuple[Side, Side] | None = None,
+    early: bool = False,
 ) -> list[Crossing]:
     """Compare a link with what chance reaches; a comparison that is under way at the deadline is given up.
 
@@ -159,6 +167,7 @@ def crossings(
         task: what the search was given, rows in the engine's order; its callback is called after each comparison, with
             stage `"chance"` and the nats that chance reached; not after one of all rows.
         sides: both tables; None where rows are many.
+        early: whether the link is compared once more later, so that all rows are compared only where it is hopeless.
     """
     limits = task.within((len(permutation), len(form.right.scores)))
     starts, deadline = task.starts, task.deadline
@@ -183,9 +192,10 @@ def crossings(
             break
         if task.callback is not None:
             task.callback("chance", len(found), task.comparisons, found[-1].chance)
-        if found[0].decided:
+        if found[0].decided or (number >= _ENOUGH_TO_GIVE_UP and all(one.hopeless for one in found)):
             break
-    if found and found[0].halved and not form.by_columns and _may_tell_more(found, form):
+    told = early and bool(found) and not found[0].hopeless
+    if found and found[0].halved and not form.by_columns and not told and _may_tell_more(found, form):
         with cut_short(deadline):
             exchanged = _exchanged(form, permutation, rng, starts)
             if exchanged.above_chance > exchanged.clear:
@@ -195,9 +205,14 @@ def crossings(
 
 def _may_tell_more(found: Sequence[Crossing], form: Form) -> bool:
     """Tell whether all rows may tell more than halves did: there are few, and partners stand out all the same."""
-    rows = max(form.matching.ratios.shape)
+    rows, matching = max(form.matching.ratios.shape), form.matching
     believed = found[0].proven or np.mean([one.above_chance for one in found]) > found[0].clear
-    return not believed and rows <= _MOST_COMPARED and form.matching.identification > _STANDS_OUT * np.log(rows)
+    if believed or rows > _MOST_COMPARED:
+        return False
+    # By the map: predictions make partners stand out that far in tables of other entities, too.
+    refinement = Refinement(form.left.compact, form.right.compact, limits=Limits(matching.ratios.shape))
+    by_map = refinement.run(matching.coupling, rounds=1, common=matching.common)
+    return bool(by_map.identification > _STANDS_OUT * np.log(rows))
 
 
 def _exchanged(
@@ -215,7 +230,7 @@ def _exchanged(
     pairs[matched, permutation[matched]] = 1.0
     own, other = Limits(shape, (halves[0], halves[1])), Limits(shape, (halves[0], 1 - halves[1]))
     refinement = Refinement(form.left.compact, form.right.compact, limits=own)
-    same = refinement.run(pairs, rounds=_ROUNDS, common=float(len(matched)))
+    same = _refined(refinement, pairs, (form.left, form.right))
     begun = [(name, np.where(halves[0][:, None] != halves[1], coupling, 0.0)) for name, coupling in starts]
     chance = Search(form.left, form.right, other, starts=begun, spaces=_SPACES, breed=form.bred).run()
     return _measured(same, chance, form.left, (form.right, form.right), clear=_CLEAR_OF_ALL_ROWS)
@@ -247,13 +262,19 @@ def _halved(
         pairs[rows, place] = 1.0
         begun = [_among(starts, lefts[0], part) for part in rights]
         own = Refinement(left.compact, right.compact, limits=Limits(pairs.shape))
-        same = own.run(pairs, rounds=_ROUNDS, common=float(len(rows)))
+        same = _refined(own, pairs, (left, right))
         chance = _searched(left, crossed, begun[1], breed=form.bred)
         found = _measured(same, chance, left, (right, crossed), clear=_CLEAR_WITH_DIRECTIONS)
         if not found.decided:
             fresh = _searched(left, right, begun[0], breed=form.bred)
             found = replace(found, again=float(np.mean(fresh.ratios.argmax(axis=1)[rows] == place)))
         yield found
+
+
+def _refined(refinement: Refinement, pairs: FloatArray, factors: tuple[Factors, Factors]) -> Matching:
+    """Return what found pairs become when they are refined as those of a search are."""
+    found = refinement.run(pairs, rounds=_ROUNDS, common=float(pairs.sum()))
+    return smoothed(found, [factors], limits=refinement.limits, by_map=(refinement.left, refinement.right))
 
 
 def _measured(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.engine.refine import MOST_ROUNDS, Matching, Refinement
+from keyless.engine.refine import MOST_ROUNDS, Matching, Refinement, smoothed
 from keyless.engine.side import Side
 from keyless.maps.alternation import Alternation
 from keyless.model.factors import Factors
@@ -99,6 +99,12 @@ def best_form(left: Side, right: Side, found: Form, *, limits: Limits, deadline:
         before, best = best, _improved(best, best, limits, ways=("surest", "forced"), deadline=deadline)
         if best is before:
             break
+    if is_late(deadline):
+        return best
+    with cut_short(deadline):
+        views = [(left.factors(kind, _FACTORS[-1]), right.factors(kind, _FACTORS[-1])) for kind in _kinds(left)]
+        by_map = best.left.compact, best.right.compact
+        return replace(best, matching=smoothed(best.matching, views, limits=limits, by_map=by_map, deadline=deadline))
     return best
 
 
@@ -114,7 +120,7 @@ def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str], de
         deadline: when the best so far is returned.
     """
     left, right, begun = form.left.compact, form.right.compact, form.matching
-    refinement = Refinement(left, right, limits=limits)
+    refinement = Refinement(left, right, limits=limits, by_decoys=True)
     for way in ways:
         with cut_short(deadline):
             coupling = begun.coupling
@@ -129,11 +135,15 @@ def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str], de
     return best
 
 
+def _kinds(side: Side) -> tuple[ScaleName, ...]:
+    """Return the kinds of scales that are tried."""
+    return ("auto", "rank", "identity") if side.scales == "auto" else (side.scales,)
+
+
 def _forms(left: Side, right: Side, *, rows: int) -> Iterator[tuple[ScaleName, Factors, Factors]]:
-    kinds: tuple[ScaleName, ...] = ("auto", "rank", "identity") if left.scales == "auto" else (left.scales,)
     limited = left.max_rank if left.max_rank < min(_FACTORS[2], rows) else _FACTORS[-1]
     most = max(_FACTORS[0], min(rows // ROWS_PER_FACTOR, limited))
-    for kind in kinds:
+    for kind in _kinds(left):
         seen = set()
         for count in _FACTORS:
             factors = [side.factors(kind, min(count, most)) for side in (left, right)]

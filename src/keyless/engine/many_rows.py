@@ -20,7 +20,7 @@ from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.forms import Form
 from keyless.engine.groups import FEWEST_GROUPS, exchanged, group_map, shared_groups, sharpened_by
 from keyless.engine.listed import ListedRows, listed_sharpness, mutual_first_choices
-from keyless.engine.matches import holds_the_same_rows, likely_matches, matched, sharpness
+from keyless.engine.matches import hardly_one_alone, likely_matches, matched, sharpness
 from keyless.engine.pair import PairLink, status_at
 from keyless.engine.refine import Refinement, identification
 from keyless.engine.search import Search, Start, outermost
@@ -223,7 +223,7 @@ def _matched(
     chances = posterior(ratios, every_row=everybody, common=common, **rest)
     remaining = partial(time_left, deadline)
     permutation = best_of_listed(ratios, chances.odds, every_row=everybody, remaining=remaining).permutation
-    if everybody or (common is None and holds_the_same_rows(chances)):
+    if everybody or (common is None and hardly_one_alone(chances)):
         return permutation, chances
     if not by_groups:
         ratios = less_chance_fit(ratios, plain, permutation)

@@ -13,7 +13,9 @@ import numpy as np
 from scipy import sparse
 
 from keyless.assignment import assign, best_matching
+from keyless.pairs.decoys import most_partners
 from keyless.pairs.look_alikes import less_chance_fit
+from keyless.pairs.overlooked import can_be_compared, left_over, share_left_over
 from keyless.pairs.posterior import (
     FAR_BEHIND,
     LEAST_STATED,
@@ -30,7 +32,7 @@ __all__ = [
     "NOT_REFUTED",
     "every_row_matched",
     "fitted_power",
-    "holds_the_same_rows",
+    "hardly_one_alone",
     "likely_matches",
     "matched",
     "sharpness",
@@ -43,9 +45,16 @@ BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 _MOST_RIVALS = 64
 """Likeliest partners of a row that are weighed against each other; where more are near, none stands out anyway."""
 
-_FEW_ALONE = 0.045
+_FEW_ALONE = 0.03
 """Share of rows that are expected to be without partner, up to which tables of equal size are taken to hold the same
-rows. Of real tables that do it was 0.03 to 0.035, of those that lack 5% of each other's rows 0.04 to 0.08."""
+rows. Of real tables that do it was 0.00 to 0.04, of those that lack 5% of each other's rows 0.036 to 0.075."""
+
+_ODD_ONES = 2.0
+"""Rows that may be left over where tables hold the same rows: a table may hold an odd row or two."""
+
+_MOSTLY = 0.8
+"""Share of the rows left over whose partners are among those left over in the other table, from which tables hold the
+same rows. Of real tables that do it was 0.7 to 0.9, of those that lack 5% of each other's rows 0.5 to 0.76."""
 
 _WANTED = 2 / 3
 """Share of the rows that seem alone, and are a first choice all the same, from which tables hold the same rows.
@@ -89,40 +98,38 @@ def matched(ratios: FloatArray, every_row: bool | None, *, crowded: bool = False
     plain = ratios
     if crowded:
         ratios = less_crowding(plain)
-    whole = every_row_matched(ratios)
-    rows = np.flatnonzero(whole >= 0)
-    columns = whole[rows]
-    found: Posterior | None = None
-    if not every_row:
+    whole, thinned = every_row_matched(ratios), ratios
+    if every_row:
+        return _every_row(ratios, whole)
+    listed = _possible(ratios)
+    first = posterior(listed)
+    if every_row is None and hardly_one_alone(first):
+        return _every_row(ratios, whole)
+    most = most_partners(ratios)
+    found = _at_most(listed, first, most)
+    likely = _best_matches(listed, found)
+    if crowded and min(ratios.shape) >= TELLING_ROWS:
+        ratios = less_chance_fit(ratios, plain, likely)
         listed = _possible(ratios)
-        found = posterior(listed)
-        seem_alone = (found.alone(0)[rows] > _EVEN) | (found.alone(1)[columns] > _EVEN)
-        wanted = (ratios.argmax(axis=1)[rows] == columns) | (ratios.argmax(axis=0)[columns] == rows)
-        if every_row is None and holds_the_same_rows(found):
-            found = None
-        elif every_row is None and holds_the_same_rows(found, wanted[seem_alone]):
-            # Rows that fit nobody would take partners away from rows that fit: they are left with each other.
-            whole, found = _completed(_stated(listed, found), ratios), None
-            rows = np.flatnonzero(whole >= 0)
-            columns = whole[rows]
-        else:
-            # Rows without partner would take those of others if every row had to have one.
-            likely = _best_matches(listed, found)
-            if crowded and min(ratios.shape) >= TELLING_ROWS:
-                ratios = less_chance_fit(ratios, plain, likely)
-                listed = _possible(ratios)
-                found = posterior(listed)
-                likely = _best_matches(listed, found)
-            rows = np.flatnonzero(likely >= 0)
-            columns = likely[rows]
-    power = fitted_power(ratios, rows, columns)
-    if found is None:
-        # However bad a match is, its row needs it.
-        return whole, posterior(_possible(power * ratios, whole), every_row=True), True
+        found = _at_most(listed, posterior(listed), most)
+        likely = _best_matches(listed, found)
+    if every_row is None and _left_over_are_partners(thinned, _stated(listed, found), whole, first):
+        # Rows that fit nobody would take partners away from rows that fit: they are left with each other.
+        return _every_row(thinned, _completed(_stated(_possible(thinned), first), thinned))
+    # Rows without partner would take those of others if every row had to have one.
+    rows = np.flatnonzero(likely >= 0)
+    power = fitted_power(ratios, rows, likely[rows])
     if power < 1.0:
         listed = _possible(power * ratios)
         found = _with_common(listed, found.common)
     return _stated(listed, found), found, False
+
+
+def _every_row(ratios: FloatArray, whole: IntArray) -> tuple[IntArray, Posterior, bool]:
+    """Return what `matched` does where every row has a partner: however bad a match is, its row needs it."""
+    rows = np.flatnonzero(whole >= 0)
+    power = fitted_power(ratios, rows, whole[rows])
+    return whole, posterior(_possible(power * ratios, whole), every_row=True), True
 
 
 def every_row_matched(ratios: FloatArray) -> IntArray:
@@ -187,6 +194,11 @@ def fitted_power(ratios: FloatArray, rows: IntArray, columns: IntArray) -> float
     return float(_POWERS[found >= found.max() - NOT_REFUTED].max())
 
 
+def _at_most(ratios: sparse.csr_array, found: Posterior, most: float) -> Posterior:
+    """Return the probabilities of listed pairs, under lower odds where more pairs are expected than there can be."""
+    return found if found.common <= most else _with_common(ratios, most)
+
+
 def _with_common(ratios: sparse.csr_array, common: float) -> Posterior:
     """Return the probabilities of listed pairs under the odds that give so many pairs."""
     smaller = min(ratios.shape)
@@ -210,23 +222,35 @@ def likely_matches(permutation: IntArray, chances: Posterior) -> IntArray:
     return np.where((permutation >= 0) & (chances.answers(permutation) >= LEAST_STATED), permutation, -1)
 
 
-def holds_the_same_rows(chances: Posterior, wanted: BoolArray | None = None) -> bool:
-    """Tell whether two tables seem to hold the same rows.
+def hardly_one_alone(chances: Posterior) -> bool:
+    """Tell whether two tables have as many rows, of which hardly one is expected to be without partner."""
+    left, right = chances.pairs.shape
+    return left == right and left - chances.common <= max(_FEW_ALONE * left, _ODD_ONES)
 
-    They have as many of them, and hardly one is expected to be without partner; or most of those that seem alone are
-    the first choice of the row that is left for them, or have it as theirs: rows that are alone indeed want rows with
-    partners.
+
+def _left_over_are_partners(ratios: FloatArray, permutation: IntArray, whole: IntArray, chances: Posterior) -> bool:
+    """Tell whether rows without match in tables of equal size are each other's partners, so that every row has one.
+
+    Most of them have their partners among the rows that are left over in the other table. Of few rows it is told by
+    what they want: most of those that seem alone are the first choice of the row that is left for them, or have it as
+    theirs; rows that are alone indeed want rows with partners.
 
     Args:
+        ratios: left × right rows, log-likelihood ratios.
+        permutation: the matches that are likely enough to be stated, −1 for all other rows.
+        whole: the matches where every row is given a partner.
         chances: the probabilities of pairs.
-        wanted: of each row that seems alone, whether that is so; None where it is not known.
     """
-    left, right = chances.pairs.shape
-    if left != right:
+    if ratios.shape[0] != ratios.shape[1]:
         return False
-    alone = left - chances.common
-    are_wanted = wanted is not None and wanted.size > 0 and float(wanted.mean()) > _WANTED
-    return alone <= max(_FEW_ALONE * left, 2.0) or are_wanted
+    if len(ratios) >= TELLING_ROWS:
+        others = left_over(permutation, len(ratios))
+        return can_be_compared(*others[:3]) and share_left_over(ratios, *others) > _MOSTLY
+    rows = np.flatnonzero(whole >= 0)
+    columns = whole[rows]
+    seem_alone = (chances.alone(0)[rows] > _EVEN) | (chances.alone(1)[columns] > _EVEN)
+    wanted = ((ratios.argmax(axis=1)[rows] == columns) | (ratios.argmax(axis=0)[columns] == rows))[seem_alone]
+    return wanted.size > 0 and float(wanted.mean()) > _WANTED
 
 
 def _possible(ratios: FloatArray, permutation: IntArray | None = None) -> sparse.csr_array:

@@ -199,7 +199,8 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
                 form, agreement = fallback, 1
             if not search.convincing and len(own.known) < FEWEST_KNOWN and not is_late(deadline):
                 permutation = matched(form.matching.ratios, task.every_row, crowded=form.crowded)[0]
-                early = crossings(form, permutation, replace(task, comparisons=1), sides=(left, right))
+                once = replace(task, comparisons=1)
+                early = crossings(form, permutation, once, sides=(left, right), early=True)
             if columns is not None and few and columns.seen < _LITTLE_SEEN and not stands_out(form.matching):
                 # Only a long look at rotations may find them.
                 by_columns, tried_too = columns.found(begun, thorough=True, callback=callback)

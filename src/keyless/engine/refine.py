@@ -12,11 +12,24 @@ from scipy import sparse
 
 from keyless.maps.canonical import CrossFit, cross_fit, fit_tail
 from keyless.maps.folds import Folds
+from keyless.maps.regression import Regression
+from keyless.model.factors import Factors
+from keyless.pairs.decoys import most_partners
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, less_crowding, scaled
 from keyless.progress import Deadline, check_time, is_late
 
-__all__ = ["CLEARLY_MORE", "FIRST_ROUNDS", "MOST_ROUNDS", "Matching", "Refinement", "identification"]
+__all__ = [
+    "CLEARLY_MORE",
+    "FIRST_ROUNDS",
+    "MOST_ROUNDS",
+    "Matching",
+    "Refinement",
+    "SmoothRefinement",
+    "identification",
+    "smooth_refinement",
+    "smoothed",
+]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -36,6 +49,12 @@ MOST_ROUNDS, FIRST_ROUNDS = 25, 8
 
 CLEARLY_MORE = 1.1
 """Times the information of all pairs from which fewer pairs are preferred to more."""
+
+TARGETS = (8, 12, 20, 40, 64)
+"""Numbers of factors of either table that are predicted; which is best, the strength of the matching tells."""
+
+_FIRST_LOOK = 2
+"""Rounds by which numbers of predicted factors are compared."""
 
 _SURE = 0.5
 """Probability above which a pair is used to tell how heavy the tails are."""
@@ -116,10 +135,14 @@ class Refinement:
         right: whitened factors of the right rows.
         limits: which pairs may be matched.
         folds: how many folds left rows are dealt to.
+        by_decoys: whether decoys tell how many rows have a partner (`keyless.pairs.decoys`): not while the map is poor,
+            when partners fit no better than decoys.
     """
 
-    def __init__(self, left: FloatArray, right: FloatArray, *, limits: Limits, folds: int = FOLDS) -> None:
-        self.left, self.right, self.limits = left, right, limits
+    def __init__(
+        self, left: FloatArray, right: FloatArray, *, limits: Limits, folds: int = FOLDS, by_decoys: bool = False
+    ) -> None:
+        self.left, self.right, self.limits, self.by_decoys = left, right, limits, by_decoys
         self.folds = Folds.along(left[:, 0], folds)
 
     @cached_property
@@ -145,6 +168,11 @@ class Refinement:
             own = self.folds.of_rows[rows] == k
             positions[0][own], positions[1][own] = model.left(left[rows[own]]), model.right(right[columns[own]])
         return fit.with_tail(fit_tail(fit.whole, *positions))
+
+    def judged(self, coupling: Any) -> tuple[CrossFit, FloatArray]:
+        """Return the map that coupled rows give, and the log-likelihood ratios of all pairs under it."""
+        fit = self.fitted(coupling)
+        return fit, self.ratios(fit)
 
     def in_folds(self, fit: CrossFit) -> CrossFit:
         """Return models for the folds of these rows; of a map with other folds, the whole one for all of them."""
@@ -187,10 +215,14 @@ class Refinement:
         common = FIRST_SHARE * smaller if common is None else common
         best: Matching | None = None
         for done in range(1, rounds + 1):
-            fit = self.fitted(coupling)
-            ratios = self.ratios(fit)
+            fit, ratios = self.judged(coupling)
             before = coupling
-            coupling, common = scaled(less_crowding(ratios), common)
+            thinned = less_crowding(ratios)
+            coupling, common = scaled(thinned, common)
+            most = most_partners(thinned) if self.by_decoys else common
+            if most < common:
+                # Pairs of rows without partner would spoil the map.
+                coupling, common = scaled(thinned, most, fixed=True)
             found = Matching(fit, self.folds.of_rows, coupling, common, ratios, identification(ratios, coupling), done)
             if best is None or found.strength > best.strength:
                 best = found
@@ -201,6 +233,99 @@ class Refinement:
         if best is None:
             raise RuntimeError("no round was made")
         return best
+
+
+class SmoothRefinement(Refinement):
+    """The same where pairs are judged by predictions of either table's factors; see `keyless.maps.regression`.
+
+    Args:
+        views: factors of both tables, by which rows are predicted; of several such pairs, on scales of their own, the
+            mean of what they say counts.
+        limits: which pairs may be matched.
+        targets: how many factors of either table are predicted.
+        by_map: factors that the map is of, which goes with the pairs.
+    """
+
+    def __init__(
+        self,
+        views: Sequence[Regression],
+        *,
+        limits: Limits,
+        targets: int,
+        by_map: tuple[FloatArray, FloatArray],
+    ) -> None:
+        super().__init__(*by_map, limits=limits, by_decoys=True)
+        self.views, self.targets = views, targets
+
+    def judged(self, coupling: FloatArray) -> tuple[CrossFit, FloatArray]:
+        """Return the map that coupled rows give, and the log-likelihood ratios of all pairs by predictions."""
+        found = np.zeros(coupling.shape, dtype=np.float32)
+        for view in self.views:
+            check_time()
+            found += view.ratios(coupling, self.targets)
+        found /= len(self.views)
+        if self.mask is not None:
+            found[~self.mask] = -np.inf
+        return self.fitted(coupling, heavy_tails=False), found
+
+    def run(
+        self, coupling: FloatArray, *, rounds: int, common: float | None = None, deadline: Deadline | None = None
+    ) -> Matching:
+        """Alternate from a coupling until it settles, with the kernels that suit it best; see `Refinement.run`.
+
+        Kernels are chosen by the first coupling, and stay.
+        """
+        for view in self.views:
+            view.settle(coupling, self.targets)
+        return super().run(coupling, rounds=rounds, common=common, deadline=deadline)
+
+
+def smooth_refinement(
+    matching: Matching,
+    views: Sequence[tuple[Factors, Factors]],
+    *,
+    limits: Limits,
+    by_map: tuple[FloatArray, FloatArray],
+    targets: Sequence[int] = TARGETS,
+    deadline: Deadline | None = None,
+) -> tuple[SmoothRefinement, Matching]:
+    """Return the predictions that suit a matching best, of as many factors as make it strongest, and what it becomes.
+
+    Args:
+        matching: where to begin.
+        views: factors of both tables; see `SmoothRefinement`.
+        limits: which pairs may be matched.
+        by_map: factors that the map is of.
+        targets: numbers of predicted factors that are tried.
+        deadline: when nothing further is tried.
+    """
+    most = max(side.rank for view in views for side in view)
+    regressions = [Regression(*view) for view in views]
+    tried: list[tuple[SmoothRefinement, Matching]] = []
+    for count in sorted({min(count, most) for count in targets}):
+        refinement = SmoothRefinement(regressions, limits=limits, targets=count, by_map=by_map)
+        found = refinement.run(matching.coupling, rounds=_FIRST_LOOK, common=matching.common, deadline=deadline)
+        tried.append((refinement, found))
+        if is_late(deadline):
+            break
+    return max(tried, key=lambda one: one[1].strength)
+
+
+def smoothed(
+    matching: Matching,
+    views: Sequence[tuple[Factors, Factors]],
+    *,
+    limits: Limits,
+    by_map: tuple[FloatArray, FloatArray],
+    deadline: Deadline | None = None,
+) -> Matching:
+    """Return what a matching becomes by predictions, where partners stand out more then; otherwise as it was.
+
+    Args: see `smooth_refinement`.
+    """
+    refinement, begun = smooth_refinement(matching, views, limits=limits, by_map=by_map, deadline=deadline)
+    found = refinement.run(begun.coupling, rounds=FIRST_ROUNDS, common=begun.common, deadline=deadline)
+    return max(matching, begun, found, key=lambda one: one.strength)
 
 
 def identification(ratios: FloatArray, coupling: FloatArray, *, axes: Sequence[int] = (1, 0)) -> float:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keyless.engine.refine import FIRST_ROUNDS, MOST_ROUNDS, Matching, Refinement, identification
+from keyless.engine.breeding import bred, can_be_bettered
+from keyless.engine.refine import FIRST_ROUNDS, MOST_ROUNDS, Matching, Refinement, identification, smoothed
 from keyless.maps.alternation import Alternation
 from keyless.maps.clusters import MOST_PROPOSED, Blocks, blocks_of_clusters, grown_in_blocks
 from keyless.maps.moments import MOST_MAPS, moment_maps
@@ -25,7 +26,6 @@ from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.parallel import in_turn, workers
 from keyless.progress import Callback, Deadline, cut_short, is_late
-from keyless.sizes import TELLING_ROWS
 
 __all__ = ["STANDS_OUT", "Search", "Start", "outermost"]
 
@@ -61,33 +61,16 @@ _SAME = 0.5
 _REFINED = 4
 """Distinct candidates that are refined, the most informative first."""
 
-_POOL, _LIKE = 12, 0.8
-"""Candidates that are bred from, and the share of rows with the same partner from which two of them count as one."""
+_LIKE = 0.8
+"""Share of rows with the same partner from which two candidates that may be bred from count as one."""
 
 _LOOKED_AT = 24
 """Candidates that are refined, the most informative; the best of them are bred from. What a map may become shows only
 when it is refined: where tables leave out opposite ends of a trait, the right one was the 13th to 17th before that."""
 
-_ALIKE = 0.95
-"""The same of refined candidates."""
-
-_CHILDREN, _GENERATIONS, _FRUITLESS = 12, 5, 2
-"""Children of a generation, the most generations, and how many in a row may bring nothing. Of 260 rows 60 children take
-5 s of processor time. Where a fifth of the rows was gone from each of two real tables, they raised the share that is
-right from 0.5 to 0.7 (pairs of benchmarks/bench_real.py with other seeds than it reports)."""
-
-_PAIRS_BRED = 8e6
-"""Pairs of rows of all children together: five generations of 360 rows, one of 800, none of more."""
-
-_BRIEF_ROUNDS = 3
-"""Rounds of refining by which the better half of some couplings is told, which then is refined further."""
-
 _PLENTY = 12
 """Rows for each factor from which candidates that convince are not bred from: of such tables they are right but for
 rows that cannot be told apart."""
-
-_FULLY = 0.95
-"""Part of log(rows) nats from which partners stand out so far that breeding has nothing to add."""
 
 STANDS_OUT = 0.85
 """Part of log(rows) nats by which partners stand out in a link that ends the search at once.
@@ -268,7 +251,10 @@ class Search:
             return best
         with cut_short(self.deadline):
             further = refinement.run(best.coupling, rounds=MOST_ROUNDS, common=best.common, deadline=self.deadline)
-            return max(best, further, key=lambda matching: matching.strength)
+            best = max(best, further, key=lambda matching: matching.strength)
+            if not self.sampled:
+                sides = refinement.left, refinement.right
+                best = smoothed(best, self._views(), limits=self.limits, by_map=sides, deadline=self.deadline)
         return best
 
     def _batches(self, spaces: Sequence[tuple[float, int]]) -> Iterator[list[_Proposal]]:
@@ -394,54 +380,18 @@ class Search:
                     one.contradicted = self.refinement.contradicted(one.refined.coupling)
 
     def _bred(self, best: Matching) -> Matching:
-        """Return the best that pairs of candidates lead to, generation after generation.
-
-        What two candidates agree about is mostly right, while each is wrong elsewhere: their child begins with what
-        both have.
-        """
+        """Return what candidates lead to that are bred from, or the best as it is where that is not worth its time."""
         plenty = min(self.refinement.limits.shape) >= _PLENTY * self.top
-        if not self.breed or (self.convincing and plenty) or not self._needs_breeding(best):
+        if not self.breed or (self.convincing and plenty) or not can_be_bettered(best, self.deadline):
             return best
         self.bred = True
-        parents, fruitless = [best, *self._refined([one.coupling for one in self.pool])], 0
-        rng = np.random.default_rng(0)
-        for _ in range(self._generations()):
-            parents = _distinct(parents, _POOL)
-            strongest = parents[0]
-            if len(parents) < 2 or fruitless == _FRUITLESS or not self._needs_breeding(strongest):
-                break
-            drawn = [rng.choice(len(parents), 2, replace=False) for _ in range(_CHILDREN)]
-            begun = [np.sqrt(parents[one].coupling * parents[two].coupling) for one, two in drawn]
-            parents += self._refined(self._in_parts(begun, None, [self.top] * (_LEVEL + 1)))
-            better = max(one.strength for one in parents) > strongest.strength
-            fruitless = 0 if better else fruitless + 1
-        found = max(parents, key=lambda one: one.strength)
-        return found if found.better_than(best) else best
+        sides = self.refinement.left, self.refinement.right
+        pool = [one.coupling for one in self.pool]
+        return bred(best, pool, self._views(), limits=self.refinement.limits, by_map=sides, deadline=self.deadline)
 
-    def _refined(self, couplings: Sequence[FloatArray]) -> list[Matching]:
-        """Return what the better half of some couplings becomes when it is refined; which half, a few rounds tell."""
-        briefly = self._run([(coupling, None) for coupling in couplings], _BRIEF_ROUNDS)
-        better = sorted(briefly, key=lambda one: -one.strength)[: -(-len(briefly) // 2)]
-        further = self._run([(one.coupling, one.common) for one in better], FIRST_ROUNDS - _BRIEF_ROUNDS)
-        return [max(pair, key=lambda one: one.strength) for pair in zip(better, further, strict=True)]
-
-    def _run(self, begun: Sequence[tuple[FloatArray, float | None]], rounds: int) -> list[Matching]:
-        """Refine couplings, each with the number of pairs that it is thought to have, for so many rounds at most."""
-
-        def refine(coupling: FloatArray, common: float | None) -> Matching:
-            return self.refinement.run(coupling, rounds=rounds, common=common, deadline=self.deadline)
-
-        return list(in_turn(refine, begun, n_jobs=min(workers(), len(begun))))
-
-    def _generations(self) -> int:
-        """Return how many generations the number of rows allows."""
-        sizes = self.refinement.limits.shape
-        afforded = int(_PAIRS_BRED / (_CHILDREN * sizes[0] * sizes[1]))
-        return min(afforded, _GENERATIONS) if min(sizes) >= TELLING_ROWS else 0
-
-    def _needs_breeding(self, best: Matching) -> bool:
-        """Tell whether rows allow it, partners do not stand out fully yet, and there is time."""
-        return self._generations() > 0 and best.identification < _FULLY * self.most_nats and not is_late(self.deadline)
+    def _views(self) -> list[tuple[Factors, Factors]]:
+        """Return the factors of the rows that are searched, from which those of their partners are predicted."""
+        return [(self.left.rows(self.rows[0]), self.right.rows(self.rows[1]))]
 
     def _of_all_rows(self, best: Matching) -> Any:
         """Return the coupling of all rows that a map found on some of them gives."""
@@ -454,18 +404,6 @@ class Search:
             self.reached,
             key=lambda one: (one.refined is not None, not one.contradicted, one.refined.strength if one.refined else 0),
         )
-
-
-def _distinct(matchings: Sequence[Matching], most: int) -> list[Matching]:
-    """Return the strongest matchings that give different partners to rows."""
-    found: list[tuple[Matching, IntArray]] = []
-    for one in sorted(matchings, key=lambda matching: -matching.strength):
-        if len(found) == most:
-            break
-        partners = one.ratios.argmax(axis=1)
-        if all(np.mean(partners == other) < _ALIKE for _, other in found):
-            found.append((one, partners))
-    return [one for one, _ in found]
 
 
 def outermost(factors: Factors) -> IntArray:

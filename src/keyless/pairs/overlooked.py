@@ -18,7 +18,16 @@ from sklearn.isotonic import IsotonicRegression
 
 from keyless.pairs.posterior import FAR_BEHIND, largest, pair_places, with_data
 
-__all__ = ["MOST_COMPARED", "Fits", "Overlooked", "can_be_compared", "left_over", "with_left_over", "with_overlooked"]
+__all__ = [
+    "MOST_COMPARED",
+    "Fits",
+    "Overlooked",
+    "can_be_compared",
+    "left_over",
+    "share_left_over",
+    "with_left_over",
+    "with_overlooked",
+]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -178,10 +187,32 @@ def with_left_over(permutation: IntArray, pairs: Any, ratios: FloatArray) -> tup
     rows, columns, matched, partners = left_over(permutation, ratios.shape[1])
     if not can_be_compared(rows, columns, matched):
         return permutation, pairs
+    return with_overlooked(permutation, pairs, _compared(ratios, rows, columns, matched, partners))
+
+
+def share_left_over(
+    ratios: FloatArray, rows: IntArray, columns: IntArray, matched: IntArray, partners: IntArray
+) -> float:
+    """Return the share of rows without match whose partners are among those of the other table, the mean of both.
+
+    Args:
+        ratios: left × right rows, log-likelihood ratios of all pairs; −∞ where a pair must not be.
+        rows: left rows without match; this and what follows as by `left_over`.
+        columns: right rows without match.
+        matched: left rows with match.
+        partners: right rows with match.
+    """
+    found = _compared(ratios, rows, columns, matched, partners)
+    return float(np.mean([found.left.share, found.right.share]))
+
+
+def _compared(
+    ratios: FloatArray, rows: IntArray, columns: IntArray, matched: IntArray, partners: IntArray
+) -> Overlooked:
     block = ratios[np.ix_(rows, columns)]
     left = Fits(block.max(axis=1), ratios[np.ix_(matched, columns)].max(axis=1))
     right = Fits(block.max(axis=0), ratios[np.ix_(rows, partners)].max(axis=0))
-    return with_overlooked(permutation, pairs, Overlooked(rows, columns, block, left, right))
+    return Overlooked(rows, columns, block, left, right)
 
 
 def with_overlooked(permutation: IntArray, pairs: Any, found: Overlooked) -> tuple[IntArray, Any]:

@@ -1,0 +1,325 @@
+"""How the factors of two tables go together where straight lines do not say it all: smooth functions of many factors.
+
+Either table's factors are predicted from the other's by kernel ridge regression, fitted to coupled rows. If f(x) is the
+prediction for a left row and Σ the covariance of what is left over, the left row and a right row with factors y are one
+entity rather than two by the log-likelihood ratio
+
+    log t(y; f(x), Σ) − log t(y; 0, I),
+
+with t the density of the multivariate t distribution, whose tails are fitted. The same is done from right to left. Both
+are estimates of one number, and both exaggerate; they are added with the weights under which sure partners stand out
+most among all rows.
+
+Canonical pairs (`keyless.maps.canonical`) need several rows for each factor, so they can use few factors. A ridge
+shrinks every factor as far as held-out rows ask for, so that all of them can be used. Each row is judged by a
+prediction that has not seen its own pairs; leaving a row out of a ridge regression has a closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from keyless.model.factors import Factors
+
+__all__ = ["KERNELS", "Kernel", "Regression"]
+
+FloatArray = np.ndarray[Any, np.dtype[Any]]
+IntArray = np.ndarray[Any, np.dtype[np.int64]]
+
+
+class Kernel(NamedTuple):
+    """How alike two rows are, from 0 to 1: a straight part and a smooth one.
+
+    Attributes:
+        straight: weight of the straight part, the products of factors; the rest has the smooth part.
+        power: of the factors' strengths, by which they count in the smooth part, a Gaussian of their distance.
+        width: of that Gaussian; its variance is this many times the median squared distance of rows.
+    """
+
+    straight: float
+    power: float
+    width: float
+
+
+KERNELS = (
+    Kernel(0.9, 0.5, 2.0),
+    Kernel(0.5, 0.5, 0.5),
+    Kernel(0.5, 1.0, 0.5),
+    Kernel(0.1, 1.0, 2.0),
+    Kernel(0.1, 1.0, 0.5),
+)
+"""Kernels that are tried, from nearly straight to smooth. Which predicts left-out rows best is told by coupled rows."""
+
+_STRAIGHT_POWER = 0.5
+"""Power of the factors' strengths by which they count in the straight part: weak ones less, but not for nothing."""
+
+_MOST_CENTRES = 300
+"""Rows whose likeness to all others describes a row: work grows with their number squared, times the rows."""
+
+_LEAST_VARIANCE = 1e-4
+"""Part of the largest variance of a kernel's features below which they are left out: a ridge would shrink them away."""
+
+_RIDGES = tuple(np.geomspace(1e-3, 10.0, 9))
+"""Ridges that are tried for every factor to be predicted, in units of a row's likeness to itself."""
+
+_LEAST_OTHERS = 1e-3
+"""Least part of a prediction that is not the row's own: of rows beside which there are no others."""
+
+_NO_ERROR = 1e-3
+"""Squared error, in units of a factor's variance, below which a better prediction of it is no reason for a kernel."""
+
+_LEAST_WEIGHT = 0.05
+"""Least weight of a row's pairs, all together, from which the row is used for fitting."""
+
+_SURE = 0.5
+"""Probability above which a pair of first choices counts as partners when tails and weights are fitted."""
+
+_FEWEST_PARTNERS = 20
+"""Partners below which neither tails nor weights can be told."""
+
+_UNTOLD_TAIL, _UNTOLD_WEIGHT = 10.0, 0.3
+"""Degrees of freedom, and weight of either direction, where they cannot be told: common values of real tables."""
+
+_TAILS = (3.0, 4.0, 6.0, 10.0, 20.0, 50.0, 150.0, 1e6)
+"""Degrees of freedom that are tried; the last is as good as normal."""
+
+_ROWS_LOOKED_AT = 300
+"""Partners by which weights are fitted; more would not change them."""
+
+_WEIGHT_STEPS, _WEIGHT_SETTLED, _LEAST_DIRECTION = 12, 0.01, 0.01
+"""Newton steps for the weights at the most, the change at which they are settled, and the least weight."""
+
+_TINY = 1e-30
+"""Stands for no weight at all where it is divided by."""
+
+_RIDGE_OF_COVARIANCE = 1e-4
+"""Added to the variances of what predictions leave over, in units of a factor's variance."""
+
+
+class Regression:
+    """Two tables whose factors are predicted from each other.
+
+    Args:
+        left: factors of the left rows, many of them.
+        right: likewise of the right rows.
+        kernels: that are tried.
+    """
+
+    def __init__(self, left: Factors, right: Factors, *, kernels: Sequence[Kernel] = KERNELS) -> None:
+        self.sides = _Direction(left, right, kernels), _Direction(right, left, kernels)
+
+    def settle(self, coupling: FloatArray, targets: int) -> None:
+        """Choose the kernels that predict best by a coupling, the first time; others are not tried again.
+
+        Args:
+            coupling: left × right rows, the weight of each pair.
+            targets: how many of the strongest factors of either table are predicted.
+        """
+        for side, pairs in zip(self.sides, (coupling, coupling.T), strict=True):
+            side.settle(pairs, targets)
+
+    def ratios(self, coupling: FloatArray, targets: int) -> FloatArray:
+        """Return the log-likelihood ratios of all pairs, left × right rows; each row judged without its own pairs.
+
+        Args:
+            coupling: left × right rows, the weight of each pair.
+            targets: how many of the strongest factors of either table are predicted.
+        """
+        partners = _partners(coupling)
+        forth = self.sides[0].ratios(coupling, partners, targets)
+        back = self.sides[1].ratios(coupling.T, partners[::-1], targets).T
+        weights = _weights((forth, back), partners)
+        return np.asarray(np.float32(weights[0]) * forth + np.float32(weights[1]) * back)
+
+
+@dataclass(frozen=True, eq=False)
+class _Predicted:
+    """What is predicted for each row of a table, without its own pairs.
+
+    Attributes:
+        means: rows × targets.
+        spread: per row, how much more its prediction may err than others' do; a factor on the variance, about 1.
+        misfit: sum over targets of the log of the mean squared error; the lower, the better.
+    """
+
+    means: FloatArray
+    spread: FloatArray
+    misfit: float
+
+
+class _Direction:
+    """The factors of one table, predicted from those of the other.
+
+    Args:
+        given: factors of the table that predicts.
+        wanted: factors of the table that is predicted.
+        kernels: that are tried.
+    """
+
+    def __init__(self, given: Factors, wanted: Factors, kernels: Sequence[Kernel]) -> None:
+        self.features = [_features(given, kernel) for kernel in kernels]
+        self.wanted = wanted.scores
+
+    def settle(self, coupling: FloatArray, targets: int) -> None:
+        """Keep the kernel that predicts left-out rows best."""
+        if len(self.features) > 1:
+            points = self.wanted[:, :targets]
+            self.features = [min(self.features, key=lambda each: _predicted(each, points, coupling).misfit)]
+
+    def ratios(self, coupling: FloatArray, partners: tuple[IntArray, IntArray], targets: int) -> FloatArray:
+        """Return the log-likelihood ratios of all pairs, predicting × predicted rows."""
+        wanted = self.wanted[:, :targets]
+        found = min((_predicted(each, wanted, coupling) for each in self.features), key=lambda each: each.misfit)
+        # Pairs of rows that are hard to predict say less about what predictions leave over.
+        weighted = coupling / found.spread[:, None].astype(coupling.dtype)
+        total = max(float(coupling.sum()), _TINY)
+        size = wanted.shape[1]
+        crossed = found.means.T @ (weighted @ wanted)
+        covariance = (wanted * weighted.sum(axis=0)[:, None]).T @ wanted - crossed - crossed.T
+        covariance += (found.means * weighted.sum(axis=1)[:, None]).T @ found.means
+        covariance /= total
+        # As many numbers as there are pairs: covariances are believed by half.
+        shrunk = size / (size + total)
+        covariance = (1 - shrunk) * covariance + shrunk * np.diag(np.diag(covariance))
+        whiten = np.linalg.inv(np.linalg.cholesky(covariance + _RIDGE_OF_COVARIANCE * np.eye(size)))
+        place, points = (found.means @ whiten.T).astype(np.float32), (wanted @ whiten.T).astype(np.float32)
+        lengths = np.sum(place**2, axis=1)[:, None] + np.sum(points**2, axis=1) - 2 * place @ points.T
+        lengths = np.maximum(lengths, 0.0) / found.spread[:, None].astype(np.float32)
+        tail = _fitted_tail(lengths[partners], size)
+        by_row = np.log(np.diag(whiten)).sum() - 0.5 * size * np.log(found.spread)
+        ratios = _log_density(lengths, size, tail)
+        ratios += by_row[:, None].astype(np.float32)
+        by_itself = np.sum(wanted**2, axis=1)
+        ratios -= _log_density(by_itself, size, _fitted_tail(by_itself, size)).astype(np.float32)
+        return ratios
+
+
+def _predicted(features: FloatArray, targets: FloatArray, coupling: FloatArray) -> _Predicted:
+    """Predict what is wanted of every row from its features, by the pairs of other rows.
+
+    Args:
+        features: of the rows that predict.
+        targets: rows × numbers of unit variance that are wanted of their partners.
+        coupling: weights of pairs.
+    """
+    weight = np.asarray(coupling.sum(axis=1), dtype=np.float64)
+    weight[weight < _LEAST_WEIGHT] = 0.0
+    used = weight > 0
+    wanted = np.zeros((len(weight), targets.shape[1]))
+    wanted[used] = (coupling[used] @ targets) / coupling[used].sum(axis=1, keepdims=True)
+    total = max(float(weight.sum()), _TINY)
+    centre = weight @ wanted / total
+    wanted -= centre
+    values, turn = np.linalg.eigh((features * weight[:, None]).T @ features)
+    turned = features @ turn
+    slopes = turned.T @ (weight[:, None] * wanted)
+    shrinks = 1.0 / (np.maximum(values, 0.0)[:, None] + np.array(_RIDGES))
+    leverage = turned**2 @ shrinks
+    # The part of a prediction that a row's own pairs do not have.
+    others = np.maximum(1.0 - weight[:, None] * leverage, _LEAST_OTHERS)
+    best, means = np.full(len(centre), np.inf), np.zeros_like(wanted)
+    chosen = np.zeros(len(centre), dtype=np.int64)
+    for number in range(len(_RIDGES)):
+        seen = turned @ (shrinks[:, number, None] * slopes)
+        # Rows without pairs have no part in any prediction.
+        without = np.where(used[:, None], wanted - (wanted - seen) / others[:, number, None], seen)
+        errors = weight @ (wanted - without) ** 2 / total
+        better = errors < best
+        best[better], means[:, better], chosen[better] = errors[better], without[:, better], number
+    # Variances of predictions, in units of the noise, and their mean over targets.
+    logs = np.log1p(leverage / others) @ (np.bincount(chosen, minlength=len(_RIDGES)) / len(chosen))
+    return _Predicted(means + centre, np.exp(logs - weight @ logs / total), float(np.log(best + _NO_ERROR).sum()))
+
+
+def _features(factors: Factors, kernel: Kernel) -> FloatArray:
+    """Return features whose products are what a kernel says of rows, or nearly: of many rows, some stand for all."""
+    straight = factors.weighted(rank=factors.rank, weight=_STRAIGHT_POWER)
+    smooth = factors.weighted(rank=factors.rank, weight=kernel.power)
+    rows = len(straight)
+    centres = np.unique(np.linspace(0, rows - 1, min(rows, _MOST_CENTRES)).astype(np.int64))
+    distances = _squared_distances(smooth, smooth[centres])
+    apart = distances[distances > 0]
+    typical = float(np.median(apart)) if apart.size else 1.0
+    likeness = (1 - kernel.straight) * np.exp(-distances / (2 * kernel.width * typical))
+    likeness += kernel.straight * (straight @ straight[centres].T) / max(np.mean(np.sum(straight**2, axis=1)), _TINY)
+    variances, turn = np.linalg.eigh(likeness[centres])
+    kept = variances > _LEAST_VARIANCE * variances[-1]
+    return np.asarray(likeness @ (turn[:, kept] / np.sqrt(variances[kept])))
+
+
+def _squared_distances(left: FloatArray, right: FloatArray) -> FloatArray:
+    lengths = np.sum(left**2, axis=1)[:, None] + np.sum(right**2, axis=1)
+    return np.asarray(np.maximum(lengths - 2 * left @ right.T, 0.0))
+
+
+def _log_density(lengths: FloatArray, size: int, tail: float) -> FloatArray:
+    """Return the log-density of the multivariate t distribution at points of these squared lengths.
+
+    Args:
+        lengths: squared, in units of the covariance.
+        size: how many numbers a point has.
+        tail: degrees of freedom, above 2.
+    """
+    half = 0.5 * (tail + size)
+    constant = gammaln(half) - gammaln(0.5 * tail) - 0.5 * size * np.log(np.pi * (tail - 2))
+    found = np.log1p(lengths / np.asarray(tail - 2, dtype=lengths.dtype))
+    found *= -half
+    found += constant
+    return np.asarray(found)
+
+
+def _fitted_tail(lengths: FloatArray, size: int) -> float:
+    """Return the degrees of freedom under which points of these squared lengths are likeliest."""
+    if len(lengths) < _FEWEST_PARTNERS:
+        return _UNTOLD_TAIL
+    return max(_TAILS, key=lambda tail: float(_log_density(lengths, size, tail).mean()))
+
+
+def _partners(coupling: FloatArray) -> tuple[IntArray, IntArray]:
+    """Return left and right rows that are each other's first choice, and likelier partners than not."""
+    rows, choice = np.arange(len(coupling)), coupling.argmax(axis=1)
+    sure = (coupling.argmax(axis=0)[choice] == rows) & (coupling[rows, choice] > _SURE)
+    return rows[sure], choice[sure].astype(np.int64)
+
+
+def _weights(directions: tuple[FloatArray, FloatArray], partners: tuple[IntArray, IntArray]) -> FloatArray:
+    """Return the weights of two kinds of log-likelihood ratios under which partners stand out most among all rows.
+
+    That is the maximum over weights of the mean log-probability of partners, of a left row among right rows and of a
+    right row among left rows. It is concave, so Newton steps reach it.
+    """
+    weights = np.full(2, _UNTOLD_WEIGHT)
+    rows, columns = partners
+    if len(rows) < _FEWEST_PARTNERS:
+        return weights
+    some = np.linspace(0, len(rows) - 1, min(len(rows), _ROWS_LOOKED_AT)).astype(np.int64)
+    rows, columns = rows[some], columns[some]
+    # How far the other candidates of either row are ahead, by either kind of ratios.
+    ahead = [
+        np.stack([part - own[:, None] for part, own in zip(parts, owns, strict=True)])
+        for parts, owns in (
+            ([each[rows] for each in directions], [each[rows, columns] for each in directions]),
+            ([each[:, columns].T for each in directions], [each[rows, columns] for each in directions]),
+        )
+    ]
+    for _ in range(_WEIGHT_STEPS):
+        slope, bend = np.zeros(2), np.zeros((2, 2))
+        for each in ahead:
+            logs = np.tensordot(weights, each.astype(np.float64), 1)
+            chances = np.exp(logs - logs.max(axis=1, keepdims=True))
+            chances /= chances.sum(axis=1, keepdims=True)
+            means = np.sum(chances * each, axis=2)
+            slope -= means.sum(axis=1)
+            bend += np.einsum("rc,arc,brc->ab", chances, each, each) - means @ means.T
+        step = np.linalg.solve(bend + 1e-9 * max(np.trace(bend), 1e-300) * np.eye(2), slope)
+        # No weight changes by more than a factor of two at once.
+        moved = np.maximum(np.clip(weights + step, 0.5 * weights, 2.0 * weights), _LEAST_DIRECTION)
+        change, weights = np.abs(moved - weights).max(), moved
+        if change < _WEIGHT_SETTLED:
+            break
+    return weights
