@@ -378,11 +378,9 @@ class Searches(Prepared):
             permutation, coupling = shared.permutation, shared.pairs
             evidence = judged_rows(evidence, shared.probability[permutation >= 0])
         elif not self.shares and evidence.believed:
-            # Rows in a crowd fit many others, which are no repeats of one of them.
-            thinned = less_crowding(ratios)
             if not sparse.issparse(ratios) and self.limits_of_tables[number - 1].groups is None:
-                permutation, coupling = with_left_over(permutation, coupling, thinned)
-            rivals = best_rivals(thinned, permutation)
+                permutation, coupling = with_left_over(permutation, coupling, less_crowding(ratios))
+            rivals = best_rivals(ratios, permutation)
         if isinstance(coupling, sparse.csr_array) and not self.large:
             # Of few rows all pairs are given, whichever way they were found.
             coupling = coupling.toarray()

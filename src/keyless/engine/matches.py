@@ -52,10 +52,6 @@ rows. Of real tables that do it was 0.00 to 0.04, of those that lack 5% of each 
 _ODD_ONES = 2.0
 """Rows that may be left over where tables hold the same rows: a table may hold an odd row or two."""
 
-_MOSTLY = 0.8
-"""Share of the rows left over whose partners are among those left over in the other table, from which tables hold the
-same rows. Of real tables that do it was 0.7 to 0.9, of those that lack 5% of each other's rows 0.5 to 0.76."""
-
 _WANTED = 2 / 3
 """Share of the rows that seem alone, and are a first choice all the same, from which tables hold the same rows.
 
@@ -225,13 +221,18 @@ def likely_matches(permutation: IntArray, chances: Posterior) -> IntArray:
 def hardly_one_alone(chances: Posterior) -> bool:
     """Tell whether two tables have as many rows, of which hardly one is expected to be without partner."""
     left, right = chances.pairs.shape
-    return left == right and left - chances.common <= max(_FEW_ALONE * left, _ODD_ONES)
+    return left == right and left - chances.common <= _may_be_alone(left)
+
+
+def _may_be_alone(rows: int) -> float:
+    """Return how many rows are expected to be without partner at the most where two tables hold the same rows."""
+    return max(_FEW_ALONE * rows, _ODD_ONES)
 
 
 def _left_over_are_partners(ratios: FloatArray, permutation: IntArray, whole: IntArray, chances: Posterior) -> bool:
     """Tell whether rows without match in tables of equal size are each other's partners, so that every row has one.
 
-    Most of them have their partners among the rows that are left over in the other table. Of few rows it is told by
+    Hardly one does not have its partner among the rows that are left over in the other table. Of few rows it is told by
     what they want: most of those that seem alone are the first choice of the row that is left for them, or have it as
     theirs; rows that are alone indeed want rows with partners.
 
@@ -245,7 +246,9 @@ def _left_over_are_partners(ratios: FloatArray, permutation: IntArray, whole: In
         return False
     if len(ratios) >= TELLING_ROWS:
         others = left_over(permutation, len(ratios))
-        return can_be_compared(*others[:3]) and share_left_over(ratios, *others) > _MOSTLY
+        if not can_be_compared(*others[:3]):
+            return False
+        return len(others[0]) * (1.0 - share_left_over(ratios, *others)) <= _may_be_alone(len(ratios))
     rows = np.flatnonzero(whole >= 0)
     columns = whole[rows]
     seem_alone = (chances.alone(0)[rows] > _EVEN) | (chances.alone(1)[columns] > _EVEN)

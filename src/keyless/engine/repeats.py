@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless.pairs.limits import Limits
-from keyless.pairs.posterior import FIRST_SHARE, LEAST_STATED, best_other, largest, pair_places
+from keyless.pairs.posterior import FIRST_SHARE, LEAST_STATED, best_other, largest, less_crowding, pair_places
 
 __all__ = ["RepeatedSide", "Rivals", "SharedPartners", "best_rivals", "repeated_side", "shared_partners"]
 
@@ -76,11 +76,27 @@ def _beyond_chance(rivals: FloatArray, matched: BoolArray, *, wrong: float, choi
 def best_rivals(ratios: Any, permutation: IntArray) -> Rivals:
     """Return the highest ratio of each left and of each right row, that of its own match left out; −∞ where none is.
 
+    Rows in a crowd fit many others, which are no repeats of one of them: crowds are allowed for. Matches are left out
+    before that, so that rows with match and rows without it are treated alike.
+
     Args:
         ratios: left × right rows, log-likelihood ratios, dense or sparse.
         permutation: the right row of each left row, −1 for none.
     """
-    return best_other(ratios, permutation), best_other(ratios, permutation, of_columns=True)
+    thinned = less_crowding(_without_matches(ratios, permutation))
+    return best_other(thinned, permutation), best_other(thinned, permutation, of_columns=True)
+
+
+def _without_matches(ratios: Any, permutation: IntArray) -> Any:
+    """Return the ratios of all pairs that are no match."""
+    if isinstance(ratios, sparse.csr_array):
+        rows, columns = pair_places(ratios)
+        other = permutation[rows] != columns
+        return sparse.csr_array((ratios.data[other], (rows[other], columns[other])), shape=ratios.shape)
+    found = ratios.copy()
+    matched = np.flatnonzero(permutation >= 0)
+    found[matched, permutation[matched]] = -np.inf
+    return found
 
 
 @dataclass(frozen=True, eq=False)
