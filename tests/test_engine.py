@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from keyless.datasets import make_shuffled_tables
-from keyless.engine import Side, Task, link_many_rows, link_pair, search
+from keyless.engine import Side, Task, breeding, link_many_rows, link_pair, search
 from keyless.engine.forms import Form, best_form
 from keyless.engine.search import Search
 from keyless.errors import InputError
@@ -198,11 +198,11 @@ def test_breeding_gives_what_is_better_and_the_same_with_any_number_of_workers(m
     limits = Limits(tuple(len(side.scores) for side in sides))
     found = []
     for count in (1, 3):
-        monkeypatch.setattr(search, "workers", lambda count=count: count)
+        for room in (search, breeding):
+            monkeypatch.setattr(room, "workers", lambda count=count: count)
         found.append(Search(*sides, limits, spaces=2).run())
     np.testing.assert_array_equal(found[0].coupling, found[1].coupling)
-    monkeypatch.setattr(Search, "_generations", lambda _: 0)
-    without = Search(*sides, limits, spaces=2).run()
+    without = Search(*sides, limits, spaces=2, breed=False).run()
     assert found[0].better_than(without)
 
 

@@ -62,15 +62,15 @@ def test_weights_let_partners_stand_out_most(rng):
         return -identification(ratios, np.eye(60))
 
     best = optimize.minimize(lost, (0.5, 0.5), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-8})
-    np.testing.assert_allclose(regression._weights((sides[0], sides[1]), (rows, rows)), best.x, atol=0.02)
+    np.testing.assert_allclose(regression._weights(sides, (rows, rows)), best.x, atol=0.02)
 
 
 def test_relabelled_rows_have_relabelled_ratios(rng):
     left, right = some_factors(rng), some_factors(rng)
     order = rng.permutation(40)
     coupling = 0.9 * np.eye(40) + 0.0025
-    plain = Regression(left, right).ratios(coupling, 4)
-    turned = Regression(left, right.rows(order)).ratios(coupling[:, order], 4)
+    plain = Regression([(left, right)]).ratios(coupling, 4)
+    turned = Regression([(left, right.rows(order))]).ratios(coupling[:, order], 4)
     np.testing.assert_allclose(turned, plain[:, order], rtol=1e-3, atol=1e-2)
 
 
@@ -86,7 +86,7 @@ def test_curved_relations_are_seen_that_no_map_has(rng):
     left, right = curved(rng)
     pairs = np.eye(300, dtype=np.float32)
     by_map = Refinement(left.compact, right.compact, limits=Limits((300, 300))).judged(pairs)[1]
-    predicted = Regression(left, right).ratios(pairs, 8)
+    predicted = Regression([(left, right)]).ratios(pairs, 8)
     assert identification(by_map, pairs) < 0.5 * np.log(300) < 0.8 * np.log(300) < identification(predicted, pairs)
     assert np.mean(predicted.argmax(axis=1) == np.arange(300)) > 0.8
 
@@ -113,6 +113,6 @@ def test_pairs_that_must_not_be_stay_impossible(rng):
 
 def test_a_table_in_which_nothing_varies_predicts_nothing():
     empty = Factors(np.zeros((30, 1)), np.ones(1))
-    ratios = Regression(empty, empty, kernels=(Kernel(0.5, 0.5, 0.5),)).ratios(np.eye(30), 1)
+    ratios = Regression([(empty, empty)], kernels=(Kernel(0.5, 0.5, 0.5),)).ratios(np.eye(30), 1)
     assert np.isfinite(ratios).all()
     np.testing.assert_allclose(ratios, ratios[0, 0], atol=1e-4)

@@ -27,6 +27,7 @@ from keyless.engine import (
 from keyless.engine.by_columns import ColumnSearch
 from keyless.engine.columns import stands_out
 from keyless.engine.joined import Joined, side_by_side
+from keyless.engine.pair import by_map
 from keyless.evidence import Evidence, judge_columns, judge_pair, judged_rows, overall
 from keyless.findings import Found, Route, canonical_correlations
 from keyless.maps.signatures import SPACES
@@ -325,6 +326,9 @@ class Searches(Prepared):
             if self.shares and link.form.by_columns:
                 # Where rows share partners, the number of choices is counted by itself.
                 ratios = ratios - self.limits_with(left, right).head_starts()
+            elif self.shares and not sparse.issparse(ratios):
+                # Rows of one entity predict each other, so predictions would be too sure of it.
+                ratios = by_map(link, self.limits_with(left, right))[among]
             found.append(
                 self.found(
                     number,

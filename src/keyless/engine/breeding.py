@@ -70,7 +70,7 @@ def bred(
     Args:
         best: the best matching so far.
         pool: couplings of other candidates.
-        views: factors of both tables; see `keyless.engine.refine.SmoothRefinement`.
+        views: factors of both tables; see `keyless.maps.regression.Regression`.
         limits: which pairs may be matched.
         by_map: factors that the map is of.
         deadline: when the best so far is returned.

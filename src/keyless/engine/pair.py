@@ -28,6 +28,7 @@ from keyless.progress import Deadline, cut_short, is_late
 
 __all__ = [
     "PairLink",
+    "by_map",
     "compared",
     "find_pair",
     "link_pair",
@@ -247,6 +248,20 @@ def _told_by_known_pairs(
     if not Refinement(*(side.compact for side in factors), limits=limits).contradicted(found.coupling):
         return form, None
     return None, form if stands_out(found) else None
+
+
+def by_map(link: PairLink, limits: Limits) -> FloatArray:
+    """Return the log-likelihood ratios of all pairs by the map alone, rows in the caller's order.
+
+    Args:
+        link: what was found, of rows that are not too many for all pairs.
+        limits: which pairs may be matched.
+    """
+    rows, columns = link.orders
+    refinement = Refinement(*(side.compact for side in link.factors), limits=limits.reordered(rows, columns))
+    with one_thread():
+        ratios = refinement.judged(link.form.matching.coupling)[1]
+    return np.asarray(ratios[np.ix_(np.argsort(rows), np.argsort(columns))])
 
 
 def rematched(

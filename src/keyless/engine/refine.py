@@ -23,6 +23,7 @@ __all__ = [
     "CLEARLY_MORE",
     "FIRST_ROUNDS",
     "MOST_ROUNDS",
+    "TARGETS",
     "Matching",
     "Refinement",
     "SmoothRefinement",
@@ -239,31 +240,21 @@ class SmoothRefinement(Refinement):
     """The same where pairs are judged by predictions of either table's factors; see `keyless.maps.regression`.
 
     Args:
-        views: factors of both tables, by which rows are predicted; of several such pairs, on scales of their own, the
-            mean of what they say counts.
+        regression: predicts rows from each other.
         limits: which pairs may be matched.
         targets: how many factors of either table are predicted.
         by_map: factors that the map is of, which goes with the pairs.
     """
 
     def __init__(
-        self,
-        views: Sequence[Regression],
-        *,
-        limits: Limits,
-        targets: int,
-        by_map: tuple[FloatArray, FloatArray],
+        self, regression: Regression, *, limits: Limits, targets: int, by_map: tuple[FloatArray, FloatArray]
     ) -> None:
         super().__init__(*by_map, limits=limits, by_decoys=True)
-        self.views, self.targets = views, targets
+        self.regression, self.targets = regression, targets
 
     def judged(self, coupling: FloatArray) -> tuple[CrossFit, FloatArray]:
         """Return the map that coupled rows give, and the log-likelihood ratios of all pairs by predictions."""
-        found = np.zeros(coupling.shape, dtype=np.float32)
-        for view in self.views:
-            check_time()
-            found += view.ratios(coupling, self.targets)
-        found /= len(self.views)
+        found = self.regression.ratios(coupling, self.targets)
         if self.mask is not None:
             found[~self.mask] = -np.inf
         return self.fitted(coupling, heavy_tails=False), found
@@ -275,8 +266,7 @@ class SmoothRefinement(Refinement):
 
         Kernels are chosen by the first coupling, and stay.
         """
-        for view in self.views:
-            view.settle(coupling, self.targets)
+        self.regression.settle(coupling, self.targets)
         return super().run(coupling, rounds=rounds, common=common, deadline=deadline)
 
 
@@ -293,17 +283,16 @@ def smooth_refinement(
 
     Args:
         matching: where to begin.
-        views: factors of both tables; see `SmoothRefinement`.
+        views: factors of both tables; see `keyless.maps.regression.Regression`.
         limits: which pairs may be matched.
         by_map: factors that the map is of.
         targets: numbers of predicted factors that are tried.
         deadline: when nothing further is tried.
     """
-    most = max(side.rank for view in views for side in view)
-    regressions = [Regression(*view) for view in views]
+    regression = Regression(views)
     tried: list[tuple[SmoothRefinement, Matching]] = []
-    for count in sorted({min(count, most) for count in targets}):
-        refinement = SmoothRefinement(regressions, limits=limits, targets=count, by_map=by_map)
+    for count in sorted({min(count, regression.rank) for count in targets}):
+        refinement = SmoothRefinement(regression, limits=limits, targets=count, by_map=by_map)
         found = refinement.run(matching.coupling, rounds=_FIRST_LOOK, common=matching.common, deadline=deadline)
         tried.append((refinement, found))
         if is_late(deadline):

@@ -25,6 +25,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from keyless.model.factors import Factors
+from keyless.progress import check_time
 
 __all__ = ["KERNELS", "Kernel", "Regression"]
 
@@ -58,11 +59,8 @@ KERNELS = (
 _STRAIGHT_POWER = 0.5
 """Power of the factors' strengths by which they count in the straight part: weak ones less, but not for nothing."""
 
-_MOST_CENTRES = 300
+_MOST_CENTRES = 400
 """Rows whose likeness to all others describes a row: work grows with their number squared, times the rows."""
-
-_LEAST_VARIANCE = 1e-4
-"""Part of the largest variance of a kernel's features below which they are left out: a ridge would shrink them away."""
 
 _RIDGES = tuple(np.geomspace(1e-3, 10.0, 9))
 """Ridges that are tried for every factor to be predicted, in units of a row's likeness to itself."""
@@ -94,6 +92,9 @@ _ROWS_LOOKED_AT = 300
 _WEIGHT_STEPS, _WEIGHT_SETTLED, _LEAST_DIRECTION = 12, 0.01, 0.01
 """Newton steps for the weights at the most, the change at which they are settled, and the least weight."""
 
+_TINY_BEND = 1e-6
+"""Part of the curvature that is added to it, so that kinds of ratios that say the same have weights all the same."""
+
 _TINY = 1e-30
 """Stands for no weight at all where it is divided by."""
 
@@ -105,13 +106,18 @@ class Regression:
     """Two tables whose factors are predicted from each other.
 
     Args:
-        left: factors of the left rows, many of them.
-        right: likewise of the right rows.
+        views: factors of the left and of the right rows, many of them; of several such pairs, on scales of their own,
+            the mean of what they say counts.
         kernels: that are tried.
     """
 
-    def __init__(self, left: Factors, right: Factors, *, kernels: Sequence[Kernel] = KERNELS) -> None:
-        self.sides = _Direction(left, right, kernels), _Direction(right, left, kernels)
+    def __init__(self, views: Sequence[tuple[Factors, Factors]], *, kernels: Sequence[Kernel] = KERNELS) -> None:
+        self.views = [(_Direction(*view, kernels), _Direction(*view[::-1], kernels)) for view in views]
+
+    @property
+    def rank(self) -> int:
+        """The most factors that can be predicted."""
+        return max(int(side.wanted.shape[1]) for view in self.views for side in view)
 
     def settle(self, coupling: FloatArray, targets: int) -> None:
         """Choose the kernels that predict best by a coupling, the first time; others are not tried again.
@@ -120,8 +126,9 @@ class Regression:
             coupling: left × right rows, the weight of each pair.
             targets: how many of the strongest factors of either table are predicted.
         """
-        for side, pairs in zip(self.sides, (coupling, coupling.T), strict=True):
-            side.settle(pairs, targets)
+        for forth, back in self.views:
+            forth.settle(coupling, targets)
+            back.settle(coupling.T, targets)
 
     def ratios(self, coupling: FloatArray, targets: int) -> FloatArray:
         """Return the log-likelihood ratios of all pairs, left × right rows; each row judged without its own pairs.
@@ -131,10 +138,13 @@ class Regression:
             targets: how many of the strongest factors of either table are predicted.
         """
         partners = _partners(coupling)
-        forth = self.sides[0].ratios(coupling, partners, targets)
-        back = self.sides[1].ratios(coupling.T, partners[::-1], targets).T
-        weights = _weights((forth, back), partners)
-        return np.asarray(np.float32(weights[0]) * forth + np.float32(weights[1]) * back)
+        found = np.zeros(coupling.shape, dtype=np.float32)
+        for forth, back in self.views:
+            check_time()
+            both = forth.ratios(coupling, partners, targets), back.ratios(coupling.T, partners[::-1], targets).T
+            weights = _weights(both, partners) / len(self.views)
+            found += np.float32(weights[0]) * both[0] + np.float32(weights[1]) * both[1]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +258,8 @@ def _features(factors: Factors, kernel: Kernel) -> FloatArray:
     likeness = (1 - kernel.straight) * np.exp(-distances / (2 * kernel.width * typical))
     likeness += kernel.straight * (straight @ straight[centres].T) / max(np.mean(np.sum(straight**2, axis=1)), _TINY)
     variances, turn = np.linalg.eigh(likeness[centres])
-    kept = variances > _LEAST_VARIANCE * variances[-1]
+    # What is below the least ridge would be shrunk away.
+    kept = variances > _RIDGES[0] * len(centres) / rows
     return np.asarray(likeness @ (turn[:, kept] / np.sqrt(variances[kept])))
 
 
@@ -287,36 +298,35 @@ def _partners(coupling: FloatArray) -> tuple[IntArray, IntArray]:
     return rows[sure], choice[sure].astype(np.int64)
 
 
-def _weights(directions: tuple[FloatArray, FloatArray], partners: tuple[IntArray, IntArray]) -> FloatArray:
-    """Return the weights of two kinds of log-likelihood ratios under which partners stand out most among all rows.
+def _weights(kinds: Sequence[FloatArray], partners: tuple[IntArray, IntArray]) -> FloatArray:
+    """Return the weights of some kinds of log-likelihood ratios under which partners stand out most among all rows.
 
     That is the maximum over weights of the mean log-probability of partners, of a left row among right rows and of a
     right row among left rows. It is concave, so Newton steps reach it.
     """
-    weights = np.full(2, _UNTOLD_WEIGHT)
+    count = len(kinds)
+    weights = np.full(count, 2 * _UNTOLD_WEIGHT / count)
     rows, columns = partners
     if len(rows) < _FEWEST_PARTNERS:
         return weights
     some = np.linspace(0, len(rows) - 1, min(len(rows), _ROWS_LOOKED_AT)).astype(np.int64)
     rows, columns = rows[some], columns[some]
-    # How far the other candidates of either row are ahead, by either kind of ratios.
+    # How far the other candidates of either row are ahead, by each kind of ratios.
     ahead = [
-        np.stack([part - own[:, None] for part, own in zip(parts, owns, strict=True)])
-        for parts, owns in (
-            ([each[rows] for each in directions], [each[rows, columns] for each in directions]),
-            ([each[:, columns].T for each in directions], [each[rows, columns] for each in directions]),
-        )
+        np.stack([lines - each[rows, columns, None] for each, lines in zip(kinds, taken, strict=True)])
+        for taken in ([each[rows] for each in kinds], [each[:, columns].T for each in kinds])
     ]
     for _ in range(_WEIGHT_STEPS):
-        slope, bend = np.zeros(2), np.zeros((2, 2))
+        slope, bend = np.zeros(count), np.zeros((count, count))
         for each in ahead:
-            logs = np.tensordot(weights, each.astype(np.float64), 1)
+            logs = np.tensordot(weights.astype(np.float32), each, 1)
             chances = np.exp(logs - logs.max(axis=1, keepdims=True))
             chances /= chances.sum(axis=1, keepdims=True)
-            means = np.sum(chances * each, axis=2)
+            weighted = chances * each
+            means = weighted.sum(axis=2, dtype=np.float64)
             slope -= means.sum(axis=1)
-            bend += np.einsum("rc,arc,brc->ab", chances, each, each) - means @ means.T
-        step = np.linalg.solve(bend + 1e-9 * max(np.trace(bend), 1e-300) * np.eye(2), slope)
+            bend += weighted.reshape(count, -1) @ each.reshape(count, -1).T - means @ means.T
+        step = np.linalg.solve(bend + _TINY_BEND * max(np.trace(bend), _TINY) * np.eye(count), slope)
         # No weight changes by more than a factor of two at once.
         moved = np.maximum(np.clip(weights + step, 0.5 * weights, 2.0 * weights), _LEAST_DIRECTION)
         change, weights = np.abs(moved - weights).max(), moved
