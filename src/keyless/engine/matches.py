@@ -40,7 +40,6 @@ __all__ = [
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _MOST_RIVALS = 64
 """Likeliest partners of a row that are weighed against each other; where more are near, none stands out anyway."""
