@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from keyless.engine.refine import Refinement, identification, smoothed
+from keyless.engine import refine
+from keyless.engine.refine import Refinement, SmoothRefinement, averaged, identification, smoothed
 from keyless.maps import regression
 from keyless.maps.regression import KERNELS, Kernel, Regression
 from keyless.model.factors import Factors, principal_factors, whitened
@@ -100,15 +101,40 @@ def test_straight_relations_stay_as_the_map_has_them_where_that_is_stronger(rng)
     assert smoothed(by_map, [(left, right)], limits=limits, by_map=sides).strength >= by_map.strength
 
 
-def test_pairs_that_must_not_be_stay_impossible(rng):
+@pytest.mark.parametrize("refined", [smoothed, averaged])
+def test_pairs_that_must_not_be_stay_impossible(rng, refined):
     left, right = curved(rng, rows=120)
     labels = np.arange(120) % 2
     limits = Limits((120, 120), (labels, labels))
     sides = left.compact, right.compact
     by_map = Refinement(*sides, limits=limits).run(np.eye(120, dtype=np.float32), rounds=1, common=119.0)
-    found = smoothed(by_map, [(left, right)], limits=limits, by_map=sides)
+    found = refined(by_map, [(left, right)], limits=limits, by_map=sides)
     assert np.all(np.isneginf(found.ratios[labels[:, None] != labels]))
     assert found.coupling[labels[:, None] != labels].max() == 0
+
+
+def test_averaged_ratios_are_the_weighted_mean_of_all_rounds(rng, monkeypatch):
+    left, right = curved(rng, rows=120)
+    rounds, judge = [], SmoothRefinement.predicted_ratios
+
+    def recorded(self, coupling, targets):
+        rounds.append((targets, judge(self, coupling, targets)))
+        return rounds[-1][1]
+
+    monkeypatch.setattr(SmoothRefinement, "predicted_ratios", recorded)
+    sides, limits = (left.compact, right.compact), Limits((120, 120))
+    by_map = Refinement(*sides, limits=limits).run(np.eye(120, dtype=np.float32), rounds=1, common=119.0)
+    found = averaged(by_map, [(left, right)], limits=limits, by_map=sides)
+    newest = refine._NEWEST
+    weights = [newest * (1 - newest) ** age for age in range(len(rounds))][::-1]
+    weights[0] = (1 - newest) ** (len(rounds) - 1)
+    assert sum(weights) == pytest.approx(1.0)
+    mean = sum(weight * ratios.astype(float) for weight, (_, ratios) in zip(weights, rounds, strict=True))
+    np.testing.assert_allclose(found.ratios, mean, rtol=1e-3, atol=1e-3)
+    # Every number of factors has its turn as often as the others.
+    assert len({sum(each == targets for each, _ in rounds) for targets in refine._AVERAGED_TARGETS}) == 1
+    assert found.predicted
+    assert not by_map.predicted
 
 
 def test_a_table_in_which_nothing_varies_predicts_nothing():

@@ -5,13 +5,13 @@ A form is judged by rows that its map was not fitted to, so one with more factor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from keyless.engine.refine import MOST_ROUNDS, Matching, Refinement, smoothed
+from keyless.engine.refine import MOST_ROUNDS, Matching, Refinement, averaged, smoothed
 from keyless.engine.side import Side
 from keyless.maps.alternation import Alternation
 from keyless.model.factors import Factors
@@ -19,7 +19,7 @@ from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
 from keyless.progress import Deadline, cut_short, is_late
 
-__all__ = ["ROWS_PER_FACTOR", "Form", "best_form"]
+__all__ = ["ROWS_PER_FACTOR", "Form", "averaged_form", "best_form"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -102,10 +102,26 @@ def best_form(left: Side, right: Side, found: Form, *, limits: Limits, deadline:
     if is_late(deadline):
         return best
     with cut_short(deadline):
-        views = [(left.factors(kind, _FACTORS[-1]), right.factors(kind, _FACTORS[-1])) for kind in _kinds(left)]
-        by_map = best.left.compact, best.right.compact
-        return replace(best, matching=smoothed(best.matching, views, limits=limits, by_map=by_map, deadline=deadline))
+        return _by_predictions(smoothed, (left, right), best, limits, deadline)
     return best
+
+
+def averaged_form(left: Side, right: Side, form: Form, *, limits: Limits, deadline: Deadline | None = None) -> Form:
+    """Return a form whose ratios are averaged over rounds of predictions; see `keyless.engine.refine.averaged`.
+
+    Args: see `best_form`.
+    """
+    return _by_predictions(averaged, (left, right), form, limits, deadline)
+
+
+def _by_predictions(
+    refine: Callable[..., Matching], sides: tuple[Side, Side], form: Form, limits: Limits, deadline: Deadline | None
+) -> Form:
+    """Return a form with its matching refined by predictions of the factors of all kinds of scales."""
+    one, two = sides
+    views = [(one.factors(kind, _FACTORS[-1]), two.factors(kind, _FACTORS[-1])) for kind in _kinds(one)]
+    by_map = form.left.compact, form.right.compact
+    return replace(form, matching=refine(form.matching, views, limits=limits, by_map=by_map, deadline=deadline))
 
 
 def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str], deadline: Deadline | None) -> Form:

@@ -11,7 +11,7 @@ from scipy import sparse
 from keyless.engine.columns import ColumnModel, are_few, has_gaps, stands_out, suits
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
-from keyless.engine.forms import Form, best_form
+from keyless.engine.forms import Form, averaged_form, best_form
 from keyless.engine.matches import likely_matches, matched, sharpness
 from keyless.engine.refine import CLEARLY_MORE, Matching, Refinement
 from keyless.engine.replicates import averaged_over_replicates
@@ -149,7 +149,7 @@ def _as_can_be_trusted(link: PairLink, permutation: IntArray, limits: Limits) ->
         limits: which pairs may be matched.
     """
     form = link.form
-    if form.by_columns or max(form.matching.ratios.shape) > MOST_SIMULATED:
+    if form.by_columns or form.matching.predicted or max(form.matching.ratios.shape) > MOST_SIMULATED:
         return link
     # No pair of drawn tables is known beforehand.
     unknown = replace(limits, known=limits.known[:0])
@@ -214,6 +214,7 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
         if form.by_columns and columns is not None:
             with cut_short(deadline, grace=True):
                 form = columns.in_factors(form)
+        form = _averaged(left, right, form, task)
         ratios = form.matching.ratios if is_late(deadline) else averaged_over_replicates(form, limits=own)
         permutation, chances, everybody = matched(ratios, task.every_row, crowded=form.crowded)
     back = [np.argsort(side.order) for side in (left, right)]
@@ -316,6 +317,22 @@ def _finished(
         found = columns.run(form.matching.coupling, common=form.matching.common)
         if found is not None and found.strength > form.matching.strength:
             form = replace(form, matching=found, by_columns=True)
+    return form
+
+
+def _averaged(left: Side, right: Side, form: Form, task: Task) -> Form:
+    """Return the form with averaged ratios if rows have no partner, or as it was where partners stand out far more so.
+
+    Where every row has a partner, hardly a pair is wrong, and there is nothing to average out.
+    """
+    if task.every_row or form.by_columns or is_late(task.deadline):
+        return form
+    limits = task.within((len(left), len(right)))
+    with cut_short(task.deadline):
+        if not matched(form.matching.ratios, task.every_row, crowded=form.crowded)[2]:
+            found = averaged_form(left, right, form, limits=limits, deadline=task.deadline)
+            if CLEARLY_MORE * found.matching.strength > form.matching.strength:
+                return found
     return form
 
 

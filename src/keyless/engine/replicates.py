@@ -44,7 +44,8 @@ _LARGEST_EXPONENT = 60.0
 def averaged_over_replicates(form: Form, *, limits: Limits) -> FloatArray:
     """Return the log-likelihood ratios of a form, those of replicates replaced by their mean.
 
-    They stay as they are unless both tables have replicates: of rows that only one table repeats, see `repeats`.
+    They stay as they are unless both tables have replicates: of rows that only one table repeats, see `repeats`. Those
+    of predictions stay as well.
 
     Args:
         form: factors, map and ratios of all pairs.
@@ -52,7 +53,9 @@ def averaged_over_replicates(form: Form, *, limits: Limits) -> FloatArray:
     """
     ratios: FloatArray = form.matching.ratios
     model = form.matching.fit.whole
-    if max(ratios.shape) > _MOST_ROWS or min(ratios.shape) < TELLING_ROWS or not len(model.correlations):
+    # By predictions rows differ that the map has at one place.
+    by_map = len(model.correlations) > 0 and not form.matching.predicted
+    if not by_map or max(ratios.shape) > _MOST_ROWS or min(ratios.shape) < TELLING_ROWS:
         return ratios
     places = model.left(form.left.compact), model.right(form.right.compact)
     left, right = (replicate_weights(side, model.correlations, model.tail) for side in places)
