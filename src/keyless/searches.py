@@ -55,7 +55,7 @@ _FEW_SPACES = 2
 """Spaces in which a quick search seeks first couplings: as few as the searches that tell chance."""
 
 _MODEL_STEPS, _LATE_STEPS = 100, 5
-"""Steps by which the model of linked tables is fitted, and how many of them when time is up."""
+"""Steps by which the model of linked tables is fitted, and how many of them when time is up or nothing was linked."""
 
 _ROWS_FOR_STEPS = 2_000
 """Rows up to which every step of that fit looks at each of them."""
@@ -340,7 +340,8 @@ class Searches(Prepared):
                 )
             )
             starts += [{"route": "pairs", "pair": (0, number), "start": s.name, "score": s.score} for s in link.starts]
-        model = self.model_of([one.permutation for one in found])
+        refused = all(one.evidence.verdict == "unlinkable" for one in found)
+        model = self.model_of([one.permutation for one in found], refused=refused)
         worst = min((link.status for link, _, _ in links), key=lambda status: status.converged)
         return Route("pairs", found, model, worst, tuple(starts), self.scales)
 
@@ -403,22 +404,31 @@ class Searches(Prepared):
         """Report how many rows have a partner that is expected to be right."""
         self.report("matched", round(found.expected_right), len(found.permutation), found.evidence.score)
 
-    def model_of(self, permutations: Sequence[IntArray]) -> FactorModel:
-        """Return the joint model of all tables in a given order; one without factors where there is no time for it."""
+    def model_of(self, permutations: Sequence[IntArray], *, refused: bool = False) -> FactorModel:
+        """Return the joint model of all tables in a given order; one without factors where there is no time for it.
+
+        Args:
+            permutations: per table but the reference, its row of each row of the reference.
+            refused: whether the order is no better than chance. Then the model says little, and where no entry is
+                missing it fills nothing, so that a few steps are enough.
+        """
         rows = [np.arange(len(self.scores[0][0])), *permutations]
         values, mask = side_by_side(self.scores, rows)
         rank = max(1, min(self.options.rank or 40, min(values.shape) // 2))
+        whole = all(bool(table.block.mask.all()) for table in self.tables)
+        steps = _LATE_STEPS if self.deadline.passed or (refused and whole) else _MODEL_STEPS
         with cut_short(self.deadline, grace=True):
-            return self.fitted_model(values, mask, rows, rank=rank)
+            return self.fitted_model(values, mask, rows, rank=rank, steps=steps)
         return model_without_factors(values.shape[1])
 
-    def fitted_model(self, values: FloatArray, mask: BoolArray, rows: Sequence[IntArray], *, rank: int) -> FactorModel:
+    def fitted_model(
+        self, values: FloatArray, mask: BoolArray, rows: Sequence[IntArray], *, rank: int, steps: int
+    ) -> FactorModel:
         """Fit the joint model.
 
         Of many rows it is fitted to their mean products, which takes no longer for more of them; with gaps a few steps
         over the rows follow.
         """
-        steps = _LATE_STEPS if self.deadline.passed else _MODEL_STEPS
         if len(values) <= _ROWS_FOR_STEPS:
             return fit(values, mask, initial_model(values, mask, rank), max_iter=steps)[0]
         whole = np.all([part >= 0 for part in rows], axis=0)

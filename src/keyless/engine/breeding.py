@@ -18,7 +18,7 @@ from keyless.parallel import in_turn, workers
 from keyless.progress import Deadline, is_late
 from keyless.sizes import TELLING_ROWS
 
-__all__ = ["bred", "can_be_bettered"]
+__all__ = ["bred", "can_be_bettered", "stands_out_fully"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -34,6 +34,13 @@ _CHILDREN, _GENERATIONS, _FRUITLESS = 12, 5, 2
 5 s of processor time. Where a fifth of the rows was gone from each of two real tables, they raised the share that is
 right from 0.6 to 0.75 (pairs of benchmarks/bench_real.py with other seeds than it reports)."""
 
+_AGREED = 0.25
+"""Pairs that two parents share, as a part of the rows of the smaller table, from which they are bred from. Children
+of parents with less in common lead nowhere: their partners stood out by a twentieth of what those of others did."""
+
+_BETTER = 1.01
+"""Times the strength of the generation before from which a generation brought something."""
+
 _PAIRS_BRED = 8e6
 """Pairs of rows of all children together: five generations of 360 rows, one of 800, none of more."""
 
@@ -46,14 +53,17 @@ _BRIEF_ROUNDS = 3
 """Rounds of refining by which the better half of some couplings is told, which then is refined further."""
 
 _FULLY = 0.95
-"""Part of log(rows) nats from which partners stand out so far that breeding has nothing to add."""
+"""Part of log(rows) nats from which partners stand out so far that there is nothing to add."""
 
 
 def can_be_bettered(best: Matching, deadline: Deadline | None) -> bool:
     """Tell whether rows allow breeding, partners do not stand out fully yet, and there is time."""
-    sizes = best.ratios.shape
-    room = best.identification < _FULLY * float(np.log(max(sizes)))
-    return _generations(sizes) > 0 and room and not is_late(deadline)
+    return _generations(best.ratios.shape) > 0 and not stands_out_fully(best) and not is_late(deadline)
+
+
+def stands_out_fully(matching: Matching) -> bool:
+    """Tell whether partners stand out nearly as far as the number of rows allows."""
+    return matching.identification >= _FULLY * float(np.log(max(matching.ratios.shape)))
 
 
 def bred(
@@ -86,8 +96,9 @@ def bred(
             break
         drawn = [rng.choice(len(parents), 2, replace=False) for _ in range(_CHILDREN)]
         children = [np.sqrt(parents[one].coupling * parents[two].coupling) for one, two in drawn]
-        parents += _refined(refinement, children, deadline)
-        better = max(one.strength for one in parents) > strongest.strength
+        agreed = [each for each in children if each.sum() > _AGREED * min(each.shape)]
+        parents += _refined(refinement, agreed, deadline)
+        better = max(one.strength for one in parents) > _BETTER * strongest.strength
         fruitless = 0 if better else fruitless + 1
     found = max(parents, key=lambda one: one.strength)
     return found if found.better_than(best) else best
@@ -119,7 +130,7 @@ def _run(
     def refine(coupling: FloatArray, common: float | None) -> Matching:
         return refinement.run(coupling, rounds=rounds, common=common, deadline=deadline)
 
-    return list(in_turn(refine, begun, n_jobs=min(workers(), len(begun))))
+    return list(in_turn(refine, begun, n_jobs=max(1, min(workers(), len(begun)))))
 
 
 def _distinct(matchings: Sequence[Matching], most: int) -> list[Matching]:

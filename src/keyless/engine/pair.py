@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from keyless.engine.breeding import stands_out_fully
 from keyless.engine.columns import ColumnModel, are_few, has_gaps, stands_out, suits
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
@@ -211,10 +212,10 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
             if not (early and early[0].hopeless) and not is_late(deadline):
                 with cut_short(deadline, grace=True):
                     form = _finished(left, right, form, columns, limits=own, deadline=deadline)
+                form = _averaged(left, right, form, task)
         if form.by_columns and columns is not None:
             with cut_short(deadline, grace=True):
                 form = columns.in_factors(form)
-        form = _averaged(left, right, form, task)
         ratios = form.matching.ratios if is_late(deadline) else averaged_over_replicates(form, limits=own)
         permutation, chances, everybody = matched(ratios, task.every_row, crowded=form.crowded)
     back = [np.argsort(side.order) for side in (left, right)]
@@ -323,9 +324,9 @@ def _finished(
 def _averaged(left: Side, right: Side, form: Form, task: Task) -> Form:
     """Return the form with averaged ratios if rows have no partner, or as it was where partners stand out far more so.
 
-    Where every row has a partner, hardly a pair is wrong, and there is nothing to average out.
+    Where every row has a partner, or partners stand out fully, hardly a pair is wrong, and there is nothing to average.
     """
-    if task.every_row or form.by_columns or is_late(task.deadline):
+    if task.every_row or form.by_columns or stands_out_fully(form.matching) or is_late(task.deadline):
         return form
     limits = task.within((len(left), len(right)))
     with cut_short(task.deadline):
