@@ -125,7 +125,7 @@ def test_every_pair_that_is_ruled_out_counts(tables, tmp_path):
             random_state=0,
             max_time=10,
         )
-        searched.append("starts" in stages)
+        searched.append("search" in stages)
     assert searched == [True, True]
 
 

@@ -107,7 +107,7 @@ def test_link_writes_the_folder_and_tells_the_verdict(folder, capsys):
     changing = {"run.json", "config.toml", "links.keyless", "joined.parquet", "report.html"}
     assert {name: one[name] for name in one.keys() - changing} == {name: two[name] for name in two.keys() - changing}
     record = json.loads((folder / "again" / "run.json").read_text(encoding="utf-8"))
-    assert {"reading", "starts"} <= record["timings"].keys()
+    assert {"reading", "search"} <= record["timings"].keys()
     assert [known["file"] for known in record["inputs"]] == ["clinic.csv", "lab.csv"]
     assert str(folder) not in json.dumps(record) + (folder / "again" / "config.toml").read_text()
 
@@ -717,7 +717,7 @@ def test_a_killed_run_is_resumed(folder, capsys):
     assert child(folder, *arguments, before=KILLED).returncode == 9
     assert not (folder / "new").exists()
     assert any((folder / "new.unfinished" / "checkpoint").iterdir())
-    again = child(folder, *arguments, before=KILLED.replace('"chance"', '"starts"'))
+    again = child(folder, *arguments, before=KILLED.replace('"chance"', '"search"'))
     assert "keyless: an earlier run of this command was not finished." in again.stderr
     assert "Its finished stages are in new.unfinished, and --resume continues from them." in again.stderr
     line = refused(capsys, *arguments, "--resume", "--seed", "1")
@@ -729,7 +729,7 @@ def test_a_killed_run_is_resumed(folder, capsys):
     assert exit_code(*arguments, "--resume") == 0
     assert "continuing the unfinished run" in capsys.readouterr().err
     assert (folder / "new" / "matches.csv").read_bytes() == (folder / "run" / "matches.csv").read_bytes()
-    assert "starts" not in runs.read_run(folder / "new").record["timings"]
+    assert "search" not in runs.read_run(folder / "new").record["timings"]
     assert not (folder / "new.unfinished").exists()
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from keyless.engine.corroboration import corroboration
 from keyless.engine.crossing import _CLEAR_WITH_DIRECTIONS
+from keyless.engine.forms import View
 from keyless.engine.refine import Refinement, smoothed
 from keyless.engine.search import Search
 from keyless.maps.canonical import information
@@ -65,7 +66,8 @@ def test_strangers_stand_out_but_are_not_borne_out(rng):
     (left, right), (_, other_right) = ([Factors(side, np.ones(12)) for side in each] for each in (related, strangers))
     # Pairs that are known end as those of a search do.
     own = smoothed(fitted(*related, rounds=10), [(left, right)], limits=limits, by_map=(left.compact, right.compact))
-    other = Search(Factors(strangers[0], np.ones(12)), other_right, limits, spaces=2).run()
+    view = View("identity", Factors(strangers[0], np.ones(12)), other_right)
+    other = Search([view], limits, generations=2).run().matching
     assert own.identification > other.identification > 0.6 * own.identification
     # So many nats above chance are asked for where directions are compared: they would do even if nothing else told.
     assert np.log(borne_out(own, *related) / borne_out(other, *strangers)) > _CLEAR_WITH_DIRECTIONS

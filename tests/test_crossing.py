@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keyless.engine.crossing import _CLEAR_OF_ALL_ROWS, _exchanged, _unchanged, crossings
-from keyless.engine.forms import Form
+from keyless.engine.forms import Form, View, searched_views
 from keyless.engine.refine import Refinement
 from keyless.engine.search import Search
 from keyless.engine.side import Side
@@ -31,14 +31,15 @@ def linked(left, right, pairs=None):
     factors = [side.factors() for side in sides]
     shape = len(left), len(right)
     if pairs is None:
-        matching = Search(*factors, Limits(shape)).run()
+        matching = Search([View(sides[0].scales, *factors)], Limits(shape)).run().matching
     else:
         # Sides have their rows in an order of their own.
         coupling = np.zeros(shape)
         coupling[np.argsort(sides[0].order)[pairs[:, 0]], np.argsort(sides[1].order)[pairs[:, 1]]] = 1.0
         rows = [side.compact for side in factors]
         matching = Refinement(*rows, limits=Limits(shape)).run(coupling, rounds=10, common=float(len(pairs)))
-    return Form(sides[0].scales, *factors, matching), matching.coupling.argmax(axis=1)
+    views = searched_views(*sides)
+    return Form(sides[0].scales, *factors, matching, searched=views), matching.coupling.argmax(axis=1)
 
 
 def distinct(permutation):

@@ -7,8 +7,8 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from keyless.datasets import make_shuffled_tables
-from keyless.engine import Side, Task, breeding, link_many_rows, link_pair, search
-from keyless.engine.forms import Form, best_form
+from keyless.engine import Side, Task, link_many_rows, link_pair, search
+from keyless.engine.forms import best_form, searched_views
 from keyless.engine.search import Search
 from keyless.errors import InputError
 from keyless.pairs.limits import Limits
@@ -180,38 +180,12 @@ def test_every_row_may_be_asked_for():
     np.testing.assert_allclose(link.pairs.sum(axis=1), 1.0, atol=0.02)
 
 
-def noisy_tables(rng, *, rows=180, gone=36, factors=9, own=2):
-    """Factors of two tables with traits of their own, some rows gone from each: hard to find at once."""
-    common = rng.normal(size=(rows, factors))
-    tables = []
-    for kept in (slice(0, rows - gone), slice(gone, rows)):
-        both = np.column_stack([common, 1.2 * rng.normal(size=(rows, own))])[kept]
-        table = both @ rng.normal(size=(factors + own, 22))
-        tables.append(table + 0.8 * rng.normal(size=table.shape))
-    return [Side(table).factors() for table in tables]
-
-
-@pytest.mark.soak
-def test_breeding_gives_what_is_better_and_the_same_with_any_number_of_workers(monkeypatch):
-    # Of ten draws of these tables breeding betters four, and this one most; of the others no candidate is bettered.
-    sides = noisy_tables(np.random.default_rng(9))
-    limits = Limits(tuple(len(side.scores) for side in sides))
-    found = []
-    for count in (1, 3):
-        for room in (search, breeding):
-            monkeypatch.setattr(room, "workers", lambda count=count: count)
-        found.append(Search(*sides, limits, spaces=2).run())
-    np.testing.assert_array_equal(found[0].coupling, found[1].coupling)
-    without = Search(*sides, limits, spaces=2, breed=False).run()
-    assert found[0].better_than(without)
-
-
 @pytest.mark.slow
 def test_forms_are_chosen_by_how_well_partners_stand_out():
     tables, _, _ = tumours(seed=10)
     left, right = (Side(table) for table in tables)
     limits = Limits((len(left), len(right)))
-    found = Form("auto", left.factors(), right.factors(), Search(left.factors(), right.factors(), limits).run())
+    found = Search(searched_views(left, right), limits).run()
     best = best_form(left, right, found, limits=limits)
     assert best.matching.strength >= found.matching.strength
 
@@ -274,13 +248,3 @@ def test_limits_of_some_rows_are_those_of_the_rows(rng):
     limits = Limits((9, 8), groups=groups, known=np.array([[0, 1], [4, 4]]), forbidden=np.array([[2, 2], [5, 1]]))
     chosen = [np.array([0, 2, 4, 5, 8]), np.array([1, 2, 4, 7])]
     np.testing.assert_array_equal(limits.some(*chosen).mask(), limits.mask()[np.ix_(*chosen)])
-
-
-def test_no_start_is_tried_twice():
-    """Of three factors most spaces are the same; a copy would count as another candidate that agrees."""
-    rng = np.random.default_rng(0)
-    sides = [Side(rng.normal(size=(30, 3))) for _ in range(2)]
-    made = Search(*(side.factors() for side in sides), Limits((30, 30)), spaces=10)
-    made.run()
-    names = [start.name for start in made.tried]
-    assert len(set(names)) == len(names)

@@ -65,7 +65,7 @@ def test_a_link_is_called_one(fixture, request):
 def test_unrelated_tables_are_not_called_linked(seed, n_rows):
     one, _, _ = tables(n_rows, seed=seed)
     _, two, _ = tables(n_rows, seed=seed + 50)
-    assert judged(found(one, two, spaces=4)).verdict == "unlinkable"
+    assert judged(found(one, two, generations=4)).verdict == "unlinkable"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_unrelated_tables_are_not_called_linked(seed, n_rows):
 def test_different_people_with_the_same_columns_are_not_called_linked(rng, n_rows):
     latent, loadings = rng.exponential(size=(2 * n_rows, 4)), rng.normal(size=(4, 30))
     values = latent @ loadings + 0.3 * rng.normal(size=(2 * n_rows, 30))
-    assert judged(found(values[:n_rows, :15], values[n_rows:, 15:], spaces=4)).verdict != "linked"
+    assert judged(found(values[:n_rows, :15], values[n_rows:, 15:], generations=4)).verdict != "linked"
 
 
 @pytest.mark.parametrize(

@@ -653,7 +653,7 @@ def test_a_callback_can_stop_the_run(data):
 def test_progress_is_recorded(found):
     links = found
     stages = [record["stage"] for record in links.history]
-    assert {"starts", "chance", "matched"} <= set(stages)
+    assert {"search", "chance", "matched"} <= set(stages)
     seconds = [record["seconds"] for record in links.history]
     assert seconds == sorted(seconds)
 

@@ -31,22 +31,22 @@ def reported(*reports):
 
 
 def test_time_belongs_to_the_stage_whose_step_it_ended():
-    stages = reported((2.0, "starts", 1, 4, 1.0), (4.0, "starts", 2, 4, 2.0), (9.0, "polishing", 1, 0, 3.0))
-    assert [(stage.name, stage.seconds) for stage in stages.listed] == [("starts", 4.0), ("polishing", 5.0)]
+    stages = reported((2.0, "search", 1, 4, 1.0), (4.0, "search", 2, 4, 2.0), (9.0, "polishing", 1, 0, 3.0))
+    assert [(stage.name, stage.seconds) for stage in stages.listed] == [("search", 4.0), ("polishing", 5.0)]
     assert stages.listed[0].left == 4.0
     assert stages.listed[1].left is None
     assert stages.seconds == 9.0
 
 
 def test_a_stage_that_comes_again_is_the_one_at_work():
-    stages = reported((1.0, "starts", 1, 2, 1.0), (2.0, "joins", 1, 2, 1.0), (3.0, "starts", 2, 2, 4.0))
-    assert [stage.name for stage in stages.listed] == ["joins", "starts"]
+    stages = reported((1.0, "search", 1, 2, 1.0), (2.0, "joins", 1, 2, 1.0), (3.0, "search", 2, 2, 4.0))
+    assert [stage.name for stage in stages.listed] == ["joins", "search"]
     assert stages.listed[-1].objective == 4.0
 
 
 def test_a_stage_that_counts_again_has_its_time_once_and_its_own_pace():
     stages = reported(
-        (1.0, "starts", 1, 2, 1.0), (2.0, "joins", 1, 2, 1.0), (8.0, "starts", 2, 2, 1.0), (9.0, "starts", 1, 4, 1.0)
+        (1.0, "search", 1, 2, 1.0), (2.0, "joins", 1, 2, 1.0), (8.0, "search", 2, 2, 1.0), (9.0, "search", 1, 4, 1.0)
     )
     assert stages.timings == {"joins": 1.0, "starts": 8.0}
     assert stages.listed[-1].left == 3.0
@@ -55,8 +55,8 @@ def test_a_stage_that_counts_again_has_its_time_once_and_its_own_pace():
 def test_lines_are_told_where_there_is_no_terminal():
     lines = []
     with terminal_view(Console(file=io.StringIO()), lines=lines.append) as callback:
-        callback("starts", 1, 4, 2.5)
-        callback("starts", 2, 4, 2.75)
+        callback("search", 1, 4, 2.5)
+        callback("search", 2, 4, 2.75)
         callback("polishing", 1, 0, math.nan)
         callback.spent("last steps")
         callback("chance", 1, 2, 0.5)
@@ -76,7 +76,7 @@ def test_a_terminal_shows_stages_and_leaves_nothing_behind():
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=100, color_system=None, _environ={})
     with terminal_view(console) as callback:
-        callback("starts", 1, 4, 2.5)
+        callback("search", 1, 4, 2.5)
         callback("starts", 4, 4, 3.25)
         callback("polish[ing]", 1, 0, math.nan)
     shown = file.getvalue()
@@ -87,7 +87,7 @@ def test_a_terminal_shows_stages_and_leaves_nothing_behind():
 
 
 def test_the_table_says_what_is_left():
-    stages = reported((10.0, "starts", 2, 4, 2.5))
+    stages = reported((10.0, "search", 2, 4, 2.5))
     console = Console(file=io.StringIO(), width=100, color_system=None)
     with console.capture() as taken:
         console.print(live._terminal_table(stages))
@@ -109,7 +109,7 @@ def test_a_line_of_the_table_fits_a_terminal_of_80_characters():
 def test_no_terminal_no_view():
     file = io.StringIO()
     with terminal_view(Console(file=file)) as callback:
-        callback("starts", 1, 4, 2.5)
+        callback("search", 1, 4, 2.5)
     assert file.getvalue() == ""
 
 

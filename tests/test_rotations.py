@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 
 from keyless.maps.rotations import (
-    Alignment,
     alignments,
     anneal,
-    distinct,
-    expected_score,
-    kicked,
     procrustes,
     settle,
     signature_cost,
@@ -20,7 +16,6 @@ from keyless.maps.rotations import (
 )
 from keyless.model.factor_model import Information
 from keyless.model.latents import Latents, whiten
-from keyless.pairs.likelihood import couple
 
 
 def random_rotation(rng, rank):
@@ -84,7 +79,10 @@ def test_the_right_rows_are_found_and_score_what_is_expected(rng, rows, rank):
     found = max(itertools.islice(alignments(left, right), 4), key=lambda item: item.score)
     assert np.mean(found.coupling.argmax(axis=1) == truth) > (0.8 if rank == 2 else 0.99)
     np.testing.assert_allclose(right.shift @ found.rotation, right.shift @ rotation.T, atol=0.2 * right.shift.std())
-    expected = expected_score(left, right)
+    # What rows of both tables say about their latents, by the precisions alone.
+    alone = [0.5 * np.linalg.slogdet(np.eye(rank) + side.precision[0])[1] for side in (left, right)]
+    both = 0.5 * np.linalg.slogdet(np.eye(rank) + left.precision[0] + right.precision[0])[1]
+    expected = sum(alone) - both
     assert 0.85 * expected < found.score < 1.15 * expected
 
 
@@ -95,34 +93,6 @@ def test_a_wrong_rotation_scores_far_less(rng):
     flipped = rotation.T @ np.diag([-1.0, 1, 1, 1])
     bad = settle(first, second, flipped, temperatures=(1.0,))
     assert bad.score < 0.7 * good.score
-
-
-def test_kicks_are_rotations_and_lead_out_of_a_local_optimum(rng):
-    left, right, truth, rotation = noisy_views(rng, 100, 4, noise=0.1)
-    first, second = Latents.of(left), Latents.of(right)
-
-    def reached(start):
-        coupling = couple(2 * first.white @ (second.white @ start).T, temperature=3.0)
-        turned = anneal(first.white, second.white, coupling, warmest=3.0, steps=30, damped=False)
-        return settle(first, second, turned)
-
-    wrong = reached(rotation.T @ np.diag([-1.0, 1, 1, 1]))
-    assert np.mean(wrong.coupling.argmax(axis=1) == truth) < 0.5
-    moves = kicked(first, second, wrong)
-    assert len(moves) == 4 + 2 * 3
-    for move in moves:
-        np.testing.assert_allclose(move @ move.T, np.eye(4), atol=1e-10)
-    best = max(map(reached, moves), key=lambda item: item.score)
-    assert np.mean(best.coupling.argmax(axis=1) == truth) > 0.9
-
-
-def test_a_given_coupling_comes_first(rng):
-    left, right, truth, _ = noisy_views(rng, 60, 3)
-    given = np.zeros((60, 60))
-    given[np.arange(8), truth[:8]] = 1.0
-    first = next(iter(alignments(left, right, given=[("given", given)])))
-    assert first.start == "given"
-    assert np.mean(first.coupling.argmax(axis=1) == truth) > 0.8
 
 
 def test_the_farthest_rows_are_those_farthest_out(rng):
@@ -156,19 +126,11 @@ def test_forbidden_pairs_carry_no_mass_at_any_step(rng):
         assert found.coupling[~allowed].max() < 1e-12
 
 
-def test_repeats_are_dropped_best_first():
-    def scored(score):
-        return Alignment(np.eye(1), np.eye(1), np.eye(1), score, "")
-
-    found = distinct([scored(1.0), scored(3.0), scored(1.0005), scored(2.0)])
-    assert [item.score for item in found] == [3.0, 2.0, 1.0005]
-
-
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_few_rows_and_unequal_sizes_are_no_trouble(rng, rows):
     left, _, _, _ = noisy_views(rng, rows, 2)
     right, _, _, _ = noisy_views(rng, rows + 2, 2)
-    for found in alignments(left, right, rounds=1):
+    for found in alignments(left, right):
         assert np.isfinite(found.score)
         assert found.coupling.shape == (rows, rows + 2)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keyless.maps.alternation import Alternation
+from keyless.maps.growth import Growth
 from keyless.maps.seeds import grown_from
 from keyless.model.factors import whitened
 from keyless.pairs.limits import Limits
@@ -23,7 +23,7 @@ def factors(seed, *, rows=80, common=5, private=2):
 
 def grown(left, right, known):
     limits = Limits((len(left), len(right)), known=known)
-    return grown_from(Alternation(left, right, allowed=limits.mask()), known, left.shape[1])
+    return grown_from(Growth(left, right, allowed=limits.mask()), known, left.shape[1])
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -705,10 +705,10 @@ def test_progress_is_kept_in_a_file_for_other_programs(tmp_path):
     stages, heard = Stages(clock=now), []
     path = tmp_path / "progress.json"
     stages.after = _into_file(stages, path, also=lambda stage: heard.append(stage.step))
-    stages("starts", 1, 4, float("nan"))
+    stages("search", 1, 4, float("nan"))
     first = json.loads(path.read_text())
-    assert [(one["name"], one["step"], one["objective"]) for one in first["stages"]] == [("starts", 1, None)]
-    stages("starts", 2, 4, 2.5)
+    assert [(one["name"], one["step"], one["objective"]) for one in first["stages"]] == [("search", 1, None)]
+    stages("search", 2, 4, 2.5)
     kept = json.loads(path.read_text())["stages"][0]
     assert (kept["step"], kept["total"], kept["objective"], kept["left"]) == (2, 4, 2.5, 3.0)
     assert heard == [1, 2], "lines on stderr are told as before"
@@ -721,7 +721,7 @@ def test_progress_is_kept_in_a_file_for_other_programs(tmp_path):
 def test_the_work_is_told_in_words():
     job = Job(1, "run", (), state="running", started=time.time() - 20)
     stages = [
-        {"name": "starts", "seconds": 5.0, "step": 3, "total": 0, "objective": 2.25, "left": None},
+        {"name": "search", "seconds": 5.0, "step": 3, "total": 0, "objective": 2.25, "left": None},
         {"name": "chance", "seconds": 9.0, "step": 1, "total": 3, "objective": 9.9, "left": 18.4},
     ]
     view = job_view(job, {"seconds": 14.0, "stages": stages}, ahead=0)

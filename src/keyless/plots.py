@@ -337,7 +337,7 @@ def objective(history: Sequence[Mapping[str, Any]], *, ax: Axes | None = None) -
         ax: where to draw.
 
     Example:
-        >>> run = [{"stage": "starts", "seconds": s, "objective": v} for s, v in ((0.5, 1.0), (2.0, 3.5))]
+        >>> run = [{"stage": "search", "seconds": s, "objective": v} for s, v in ((0.5, 1.0), (2.0, 3.5))]
         >>> objective(run).get_title(loc="left")
         'The objective went from 1.0 to 3.5 in 2.0 s'
     """

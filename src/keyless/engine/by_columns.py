@@ -18,6 +18,7 @@ from scipy import sparse
 
 from keyless.arrays import IntArray
 from keyless.cluster import LOCAL, OnDisk, current_workers, local_workers
+from keyless.engine.forms import View
 from keyless.engine.matches import matched as matched_rows
 from keyless.engine.search import Search
 from keyless.engine.unseen_rows import Tested, chance_score, tested
@@ -60,9 +61,8 @@ _MODEL_ROWS = 20_000
 _GAP_ROWS = 10_000
 """The same where entries are missing, which takes longer."""
 
-_GROWN_ROWS, _GROWN_SPACES = 1_000, 2
-"""Rows farthest out of each table, and spaces of first couplings, by which canonical growth seeks a map where no other
-proposal is promising: that takes 8 s of processor time."""
+_GROWN_ROWS = 1_000
+"""Rows farthest out of each table on which a map is grown where no other proposal is promising."""
 
 _LEFTOVER_ROUNDS = 10
 """How often rows that are left over look for partners among those left over, where all must have one."""
@@ -412,8 +412,8 @@ class ColumnSearch:
             return None
         left, right = (own.factors(index) for own, index in zip(places, rows, strict=True))
         with one_thread():
-            search = Search(left, right, limits.some(*rows), spaces=_GROWN_SPACES, deadline=self.deadline)
-            permutation = matched_rows(search.run().ratios, None)[0]
+            search = Search([View("identity", left, right)], limits.some(*rows), deadline=self.deadline)
+            permutation = matched_rows(search.run().matching.ratios, None)[0]
         pairs = np.stack([rows[0], np.append(rows[1], -1)[permutation]], axis=1)
         return self.by_pairs(places, pairs[pairs[:, 1] >= 0], "canonical growth")
 

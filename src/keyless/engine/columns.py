@@ -1,41 +1,34 @@
 """Match rows by one factor model of the columns of both tables.
 
 A map between factors asks nothing of the tables but that some factors go together. Where both tables show the same
-factors, one model of all columns says more: it needs fewer rows, and it knows how little a row with gaps says. Such
-models are found from nothing here, by turning the factors of one table onto those of the other, and refined: the model
-is fitted to pairs that are sure, and rows are matched by it, in turn.
+factors, one model of all columns says more: it needs fewer rows, and it knows how little a row with gaps says. The
+model is fitted to pairs that are sure, and rows are matched by it, in turn; a search for a map tells where to begin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from keyless.engine.forms import Form
-from keyless.engine.matches import every_row_matched
 from keyless.engine.refine import Matching, Refinement, identification
 from keyless.engine.search import STANDS_OUT
 from keyless.engine.side import Side
-from keyless.maps.rotations import alignments, expected_score
 from keyless.model.factor_model import (
     FactorModel,
     fit,
-    fit_at_rank,
-    fit_table,
     information,
     initial_model,
-    padded,
     posterior,
 )
 from keyless.model.factors import Factors, whitened
 from keyless.pairs.likelihood import FORBIDDEN, pair_log_ratio
 from keyless.pairs.limits import Limits
-from keyless.pairs.posterior import FIRST_SHARE, scaled
-from keyless.progress import Callback, Deadline, cut_short, is_late
+from keyless.pairs.posterior import scaled
+from keyless.progress import Deadline, is_late
 from keyless.sizes import FEW_ROWS
 
 __all__ = ["MOST_COLUMNS", "ColumnModel", "are_few", "has_gaps", "is_narrow", "stands_out", "suits"]
@@ -68,26 +61,13 @@ _PAIRS_PER_FACTOR = 2
 _RANK = 24
 """Factors of the model at the most where those of each table by itself were not counted. Ranks below 12 lose much."""
 
-_MORE_FACTORS = 5
-"""Factors that both tables together may show beyond those of either."""
 
 _FEWEST_PAIRS = 16
 """Sure pairs below which no model is fitted."""
 
-_MOST_ROTATIONS = 80
-"""Rotations of the factors that are looked at under one pair of models of the tables."""
 
 _MOST_ROWS = 0.5
 """Share of the smaller table's rows that must have a partner in a link that ends the search at once."""
-
-_KICKS = 3
-"""Rounds in which rotations next to the best ones are looked at."""
-
-_CLEARLY_BETTER = 0.05
-"""Part of the expected score by which a rotation must be better than those before to be worth a model."""
-
-_HELD_NOISE = 0.01
-"""Part of a column's variance that is noise, in models of tables with so few entries that it cannot be estimated."""
 
 
 def has_gaps(left: Side, right: Side) -> bool:
@@ -142,100 +122,6 @@ class ColumnModel:
         place = np.argsort(np.argsort(self.refinement.left[:, 0], kind="stable"))
         self.folds = place % _FOLDS
         self.parts = self.folds * _FINER + place // _FOLDS % _FINER
-
-    def proposals(
-        self, starts: Sequence[tuple[str, FloatArray]] = (), *, thorough: bool = False
-    ) -> Iterator[tuple[str, FloatArray, FactorModel]]:
-        """Yield rotations of one table's factors onto the other's, each clearly better than those before.
-
-        Args:
-            starts: named couplings that are tried first.
-            thorough: also look at models of the tables with other numbers of factors.
-
-        Yields:
-            A name, the coupling of the rows, and the model of all columns that the rotation makes of both models.
-        """
-        models = [fit_table(values, mask, largest_rank=self.largest_rank) for values, mask in self.tables]
-        self.rank = min(max(model.rank for model in models) + _MORE_FACTORS, self.largest_rank)
-        for kind, rank in _plan(models, self.largest_rank)[: None if thorough else 1]:
-            views = [_model(kind, rank, model, *table) for model, table in zip(models, self.tables, strict=True)]
-            infos = [information(view, *table) for view, table in zip(views, self.tables, strict=True)]
-            # Rotations next to the best ones are looked at as well, unless even the right rows would agree less than
-            # wrong ones do by chance.
-            expected = expected_score(*infos)
-            hopeful = expected >= 0.5 * np.log(max(self.limits.shape))
-            best = -np.inf
-            found_next = alignments(*infos, allowed=self.allowed, given=starts, rounds=_KICKS if hopeful else 0)
-            for found in islice(found_next, _MOST_ROTATIONS):
-                if found.score > best + _CLEARLY_BETTER * expected:
-                    best = found.score
-                    joined = views[0].joined(views[1].rotated(found.rotation))
-                    yield f"{found.start}, factors turned, {kind} rank {rank}", found.coupling, joined
-                if is_late(self.deadline):
-                    return
-
-    def found(
-        self,
-        starts: Sequence[tuple[str, FloatArray]] = (),
-        *,
-        thorough: bool = False,
-        callback: Callback | None = None,
-    ) -> tuple[Matching | None, list[tuple[str, float]]]:
-        """Return the best matching that is found from nothing, and names and scores of what was tried.
-
-        Ends where at least half of the rows have partners, and these stand out clearly.
-
-        Args:
-            starts: named couplings that are tried first.
-            thorough: whether to look long.
-            callback: called after each, with stage `"starts"` and how well partners stand out at best.
-        """
-        best: Matching | None = None
-        tried: list[tuple[str, float]] = []
-        with cut_short(self.deadline):
-            for name, coupling, model in self.proposals(starts, thorough=thorough):
-                for everybody in (True, False):
-                    found = self.run(self.settled(coupling, model, everybody=everybody))
-                    if found is None:
-                        continue
-                    tried.append((name if everybody else f"{name}, some alone", found.identification))
-                    best = found if best is None or found.better_than(best) else best
-                    if stands_out(best):
-                        break
-                if best is None:
-                    continue
-                if callback is not None:
-                    callback("starts", len(tried), 0, best.identification)
-                if stands_out(best):
-                    break
-        return best, tried
-
-    def settled(self, coupling: FloatArray, model: FactorModel, *, everybody: bool) -> FloatArray:
-        """Return the coupling where a model and the rows matched by it settle, all rows used for both.
-
-        A few steps a round: the model remembers what each table says by itself while many pairs are wrong.
-
-        Args:
-            coupling: where to start.
-            model: likewise.
-            everybody: whether every row of the smaller table is given a partner.
-        """
-        whole = np.zeros(len(self.folds), dtype=np.int64)
-        common = FIRST_SHARE * min(self.limits.shape)
-        for _ in range(_ROUNDS):
-            before, ratios = coupling, self._ratios(whole, [model])
-            if everybody:
-                permutation = every_row_matched(ratios)
-                rows = np.flatnonzero(permutation >= 0)
-                coupling = np.zeros(ratios.shape, dtype=np.float32)
-                coupling[rows, permutation[rows]] = 1.0
-            else:
-                coupling, common = scaled(ratios, common)
-            pairs = self._sure(coupling)
-            if len(pairs[0]) < _FEWEST_PAIRS or np.array_equal(pairs, self._sure(before)):
-                break
-            model = self._fitted(*pairs, model, _FINER_STEPS)
-        return coupling
 
     def run(self, coupling: FloatArray, *, common: float | None = None) -> Matching | None:
         """Return the best matching that is reached from a coupling; None where too few of its pairs are sure."""
@@ -333,23 +219,3 @@ class ColumnModel:
             )
             ratios[own] = np.where(found > FORBIDDEN, found, -np.inf)
         return ratios + self.head_start
-
-
-def _plan(models: Sequence[FactorModel], largest_rank: int) -> list[tuple[str, int]]:
-    """Return kinds and ranks of models of the tables: their own where ranks agree, else at the larger rank.
-
-    The rank of a table with few entries is found too small more often than too large, and one factor too many does
-    little harm.
-    """
-    rank = max(model.rank for model in models)
-    plan = [("common", rank), ("common", rank + 1), ("held", rank), ("common", rank + 2)]
-    if models[0].rank == models[1].rank:
-        plan = [("own", rank), *plan]
-    return [(kind, wanted) for kind, wanted in plan if wanted <= max(largest_rank, rank)]
-
-
-def _model(kind: str, rank: int, own: FactorModel, values: FloatArray, mask: BoolArray) -> FactorModel:
-    """Return a model of one table with so many factors."""
-    if kind == "own":
-        return padded(own, rank)
-    return fit_at_rank(values, mask, rank, held_noise=_HELD_NOISE if kind == "held" else None)

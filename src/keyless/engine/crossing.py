@@ -20,7 +20,7 @@ import numpy as np
 
 from keyless.engine.columns import ColumnModel, stands_out
 from keyless.engine.corroboration import BY_ITSELF, corroboration
-from keyless.engine.forms import ROWS_PER_FACTOR, Form
+from keyless.engine.forms import ROWS_PER_FACTOR, Form, View, searched_views
 from keyless.engine.refine import Matching, Refinement, identification, smoothed
 from keyless.engine.search import Search
 from keyless.engine.side import Side
@@ -35,8 +35,8 @@ __all__ = ["FAR_ABOVE", "FOUND_AGAIN", "SOMEWHAT_ABOVE", "Crossing", "crossings"
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-_SPACES = 2
-"""Spaces in which the searches of a crossing seek first couplings: fewer than for data, since there are several."""
+_GENERATIONS_OF_SEARCH = 4
+"""Generations of the searches of a crossing: fewer than for data, since there are several."""
 
 _MOST_PAIRS = 500
 """Matched pairs that are split: more would take longer and tell no more."""
@@ -232,8 +232,8 @@ def _exchanged(
     refinement = Refinement(form.left.compact, form.right.compact, limits=own)
     same = _refined(refinement, pairs, (form.left, form.right))
     begun = [(name, np.where(halves[0][:, None] != halves[1], coupling, 0.0)) for name, coupling in starts]
-    chance = Search(form.left, form.right, other, starts=begun, spaces=_SPACES, breed=form.bred).run()
-    return _measured(same, chance, form.left, (form.right, form.right), clear=_CLEAR_OF_ALL_ROWS)
+    chance = Search(form.searched, other, starts=begun, generations=_GENERATIONS_OF_SEARCH).run()
+    return _measured(same, form, chance, clear=_CLEAR_OF_ALL_ROWS)
 
 
 def _halved(
@@ -255,7 +255,7 @@ def _halved(
             np.sort(np.r_[permutation[pairs], rest])
             for pairs, rest in zip(halves, _dealt(rng, alone[1], share), strict=True)
         ]
-        left, right, crossed = _some(form.left, lefts[0]), _some(form.right, rights[0]), _some(form.right, rights[1])
+        left, right = _some(form.left, lefts[0]), _some(form.right, rights[0])
         rows = np.searchsorted(lefts[0], np.sort(halves[0]))
         place = np.searchsorted(rights[0], permutation[np.sort(halves[0])])
         pairs = np.zeros((len(lefts[0]), len(rights[0])))
@@ -263,10 +263,10 @@ def _halved(
         begun = [_among(starts, lefts[0], part) for part in rights]
         own = Refinement(left.compact, right.compact, limits=Limits(pairs.shape))
         same = _refined(own, pairs, (left, right))
-        chance = _searched(left, crossed, begun[1], breed=form.bred)
-        found = _measured(same, chance, left, (right, crossed), clear=_CLEAR_WITH_DIRECTIONS)
+        chance = _searched(form, lefts[0], rights[1], begun[1])
+        found = _measured(same, replace(form, left=left, right=right), chance, clear=_CLEAR_WITH_DIRECTIONS)
         if not found.decided:
-            fresh = _searched(left, right, begun[0], breed=form.bred)
+            fresh = _searched(form, lefts[0], rights[0], begun[0]).matching
             found = replace(found, again=float(np.mean(fresh.ratios.argmax(axis=1)[rows] == place)))
         yield found
 
@@ -277,23 +277,20 @@ def _refined(refinement: Refinement, pairs: FloatArray, factors: tuple[Factors, 
     return smoothed(found, [factors], limits=refinement.limits, by_map=(refinement.left, refinement.right))
 
 
-def _measured(
-    same: Matching, chance: Matching, left: Factors, rights: tuple[Factors, Factors], *, clear: float
-) -> Crossing:
+def _measured(same: Matching, form: Form, chance: Form, *, clear: float) -> Crossing:
     """Return the comparison of two matchings of the same left rows.
 
     Args:
         same: the found pairs.
+        form: factors of their rows.
         chance: what a search found among rows of different entities.
-        left: factors of the left rows.
-        rights: factors of the right rows, of the found pairs and of the others.
         clear: nats above chance from which a link is believed.
     """
     return Crossing(
         same.identification,
-        _picked(chance, same.common),
-        borne_out=_borne_out(same, left, rights[0]),
-        borne_out_by_chance=_borne_out(chance, left, rights[1]),
+        _picked(chance.matching, same.common),
+        borne_out=_borne_out(same, form.left, form.right),
+        borne_out_by_chance=_borne_out(chance.matching, chance.left, chance.right),
         clear=clear,
     )
 
@@ -351,9 +348,9 @@ def _halved_columns(
         reached = _nats_per_row(same.run(pairs))
         if stands_out(form.matching) and reached < _HALF_TELLS * _nats_per_row(form.matching):
             yield from _shuffled_columns(form, sides, limits, rng, starts)
-        found = Crossing(reached, _nats_per_row(strange.found(_among(starts, own, others))[0]))
+        found = Crossing(reached, _nats_per_row(_by_columns(strange, left, crossed, _among(starts, own, others))))
         if not found.decided:
-            fresh = same.found(_among(starts, own, partners))[0]
+            fresh = _by_columns(same, left, right, _among(starts, own, partners))
             again = 0.0 if fresh is None else float(np.mean(fresh.ratios.argmax(axis=1) == place))
             found = replace(found, again=again)
         yield found
@@ -383,8 +380,18 @@ def _shuffled_columns(
         right = sides[1].shuffled(rng)
         rows = np.arange(limits.shape[0])
         begun = _among(starts, rows, right.order)
-        chance = ColumnModel(sides[0], right, limits=limits.reordered(rows, right.order)).found(begun)[0]
+        columns = ColumnModel(sides[0], right, limits=limits.reordered(rows, right.order))
+        chance = _by_columns(columns, sides[0], right, begun)
         yield Crossing(_nats_per_row(form.matching), _nats_per_row(chance), halved=False)
+
+
+def _by_columns(
+    columns: ColumnModel, left: Side, right: Side, starts: Sequence[tuple[str, FloatArray]]
+) -> Matching | None:
+    """Search two tables from nothing, and return the matching by a model of all columns; None where it has no pairs."""
+    views = searched_views(left, right)
+    found = Search(views, columns.limits, starts=starts, generations=_GENERATIONS_OF_SEARCH).run().matching
+    return columns.run(found.coupling, common=found.common)
 
 
 def _nats_per_row(matching: Matching | None) -> float:
@@ -397,7 +404,8 @@ def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[
     while True:
         shuffled = np.column_stack([rng.permutation(column) for column in form.right.scores.T])
         right = Factors(whitened(shuffled), form.right.strengths, form.right.signal_rank)
-        chance = Search(form.left, right, limits, spaces=_SPACES, breed=form.bred).run()
+        view = View(form.scales, form.left, right)
+        chance = Search([view], limits, generations=_GENERATIONS_OF_SEARCH).run().matching
         found = Crossing(form.matching.identification, chance.identification, halved=False)
         if not form.by_columns:
             # Rows that are numbered one by one in both tables stand out fully, by a single direction.
@@ -430,9 +438,10 @@ def _borne_out(matching: Matching, left: Factors, right: Factors) -> float:
     return corroboration(matching.fit, matching.folds, matching.common, left.compact, right.compact)
 
 
-def _searched(left: Factors, right: Factors, starts: Sequence[tuple[str, FloatArray]], *, breed: bool) -> Matching:
-    limits = Limits((len(left.scores), len(right.scores)))
-    return Search(left, right, limits, starts=starts, spaces=_SPACES, breed=breed).run()
+def _searched(form: Form, rows: IntArray, columns: IntArray, starts: Sequence[tuple[str, FloatArray]]) -> Form:
+    """Search some rows of both tables, on all kinds of scales that the link was sought on."""
+    views = [View(view.scales, _some(view.left, rows), _some(view.right, columns)) for view in form.searched]
+    return Search(views, Limits((len(rows), len(columns))), starts=starts, generations=_GENERATIONS_OF_SEARCH).run()
 
 
 def _some(factors: Factors, rows: IntArray) -> Factors:

@@ -95,8 +95,8 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
         start[others.known[:, 0], others.known[:, 1]] = 1.0
         ratios: Any = None
         with cut_short(deadline):
-            search = Search(form.left, form.right, others, starts=[("known pairs", start)], spaces=0)
-            ratios = averaged_over_replicates(replace(form, matching=search.run()), limits=others)
+            search = Search(form.searched[:1], others, starts=[("known pairs", start)], generations=0)
+            ratios = averaged_over_replicates(search.run(), limits=others)
         if ratios is None:
             break
         chances = matched(ratios, None)[1].pairs

@@ -13,13 +13,13 @@ import numpy as np
 
 from keyless.engine.refine import MOST_ROUNDS, Matching, Refinement, averaged, smoothed
 from keyless.engine.side import Side
-from keyless.maps.alternation import Alternation
+from keyless.maps.growth import Growth
 from keyless.model.factors import Factors
 from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
 from keyless.progress import Deadline, cut_short, is_late
 
-__all__ = ["ROWS_PER_FACTOR", "Form", "averaged_form", "best_form"]
+__all__ = ["ROWS_PER_FACTOR", "Form", "View", "averaged_form", "best_form", "searched_views"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -28,6 +28,9 @@ _FACTORS = (12, 20, 40, 64, 100)
 
 ROWS_PER_FACTOR = 6
 """Rows of the smaller table that each factor of either table asks for."""
+
+_SEARCHED: tuple[ScaleName, ...] = ("auto", "rank")
+"""Kinds of scales on which a map is sought. On ranks a few rows far out cannot be taken for each other."""
 
 _TRIED = 3
 """Forms that are refined, those under which partners stand out most at a first look."""
@@ -43,6 +46,21 @@ _ATTEMPTS = 5
 
 
 @dataclass(frozen=True, eq=False)
+class View:
+    """Both tables on one kind of scales.
+
+    Attributes:
+        scales: of the columns.
+        left: factors of the left rows.
+        right: factors of the right rows.
+    """
+
+    scales: ScaleName
+    left: Factors
+    right: Factors
+
+
+@dataclass(frozen=True, eq=False)
 class Form:
     """Factors of two tables, and the rows matched by them.
 
@@ -52,7 +70,7 @@ class Form:
         right: factors of the right table.
         matching: the map and the matched rows.
         by_columns: whether rows were matched by a model of all columns of both tables instead of factors.
-        bred: whether the search bred from its candidates; searches that tell chance then do, too.
+        searched: both tables on all kinds of scales that the search tried; searches that tell chance try them, too.
     """
 
     scales: ScaleName
@@ -60,12 +78,18 @@ class Form:
     right: Factors
     matching: Matching
     by_columns: bool = False
-    bred: bool = False
+    searched: tuple[View, ...] = ()
 
     @property
     def crowded(self) -> bool:
         """Whether rows may come in crowds. A model of all columns is used for few rows, whose crowds chance makes."""
         return not self.by_columns
+
+
+def searched_views(left: Side, right: Side) -> list[View]:
+    """Return both tables on the kinds of scales on which a map is sought."""
+    kinds = _SEARCHED if left.scales == "auto" else (left.scales,)
+    return [View(kind, left.factors(kind), right.factors(kind)) for kind in kinds]
 
 
 def best_form(left: Side, right: Side, found: Form, *, limits: Limits, deadline: Deadline | None = None) -> Form:
@@ -143,11 +167,10 @@ def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str], de
             if way == "surest":
                 coupling = begun.surest(_SUREST_SHARE)
             elif way == "forced":
-                alternation = Alternation(left, right, allowed=limits.mask())
-                coupling = alternation.climb(coupling[None], [max(alternation.ranks)] * _STEPS)[0]
+                coupling = Growth(left, right, allowed=limits.mask()).again(coupling, steps=_STEPS)
             matching = refinement.run(coupling, rounds=MOST_ROUNDS, common=begun.common, deadline=deadline)
             if matching.better_than(best.matching):
-                best = Form(form.scales, form.left, form.right, matching, bred=best.bred)
+                best = Form(form.scales, form.left, form.right, matching, searched=best.searched)
     return best
 
 

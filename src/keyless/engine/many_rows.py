@@ -17,7 +17,7 @@ from scipy import sparse
 
 from keyless.engine.columns import ColumnModel, suits
 from keyless.engine.crossing import Crossing, crossings
-from keyless.engine.forms import Form
+from keyless.engine.forms import Form, View, searched_views
 from keyless.engine.groups import FEWEST_GROUPS, exchanged, group_map, shared_groups, sharpened_by
 from keyless.engine.listed import ListedRows, listed_sharpness, mutual_first_choices
 from keyless.engine.matches import hardly_one_alone, likely_matches, matched, sharpness
@@ -27,7 +27,6 @@ from keyless.engine.search import Search, Start, outermost
 from keyless.engine.side import Side
 from keyless.engine.task import Task
 from keyless.maps.canonical import CrossFit
-from keyless.model.factors import Factors
 from keyless.model.scales import ScaleName
 from keyless.pairs.limits import Limits
 from keyless.pairs.look_alikes import less_chance_fit
@@ -48,9 +47,6 @@ __all__ = ["link_many_rows", "tells_by_groups"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
-
-_SPACES = 2
-"""Spaces in which first couplings of the rows farthest out are sought: of a thousand rows each takes seconds."""
 
 _FORMS: tuple[tuple[ScaleName, int], ...] = (("auto", 40), ("identity", 40), ("identity", 64), ("rank", 40))
 """Scales and most factors that are tried."""
@@ -79,12 +75,14 @@ class _Proposal:
         starts: how it came to be.
         agreement: how many candidates agreed on it.
         chance: comparisons with chance that show that there is nothing to find; empty: there may be something.
+        scales: of the columns whose factors the map is of; None: as the tables are scaled.
     """
 
     fit: CrossFit
     starts: tuple[Start, ...]
     agreement: int = 1
     chance: tuple[Crossing, ...] = ()
+    scales: ScaleName | None = None
 
 
 def tells_by_groups(limits: Limits) -> bool:
@@ -125,7 +123,7 @@ def link_many_rows(left: Side, right: Side, task: Task, *, begun: Any = None, al
         else:
             proposal = _from_outermost(left, right, own, task)
         hopeless = bool(proposal.chance)
-        form = _all_rows(left, right, own, proposal.fit, deadline, common=common, brief=hopeless)
+        form = _all_rows(left, right, own, proposal, deadline, common=common, brief=hopeless)
         ratios, compared = form.matching.ratios, proposal.chance
         if by_groups:
             ratios, compared = _beside_other_groups(form, own, common, task)
@@ -189,25 +187,24 @@ def _reordered(pairs: Any, order: Sequence[IntArray]) -> Any:
 
 def _from_outermost(left: Side, right: Side, limits: Limits, task: Task) -> _Proposal:
     """Search the rows farthest out; where that finds next to nothing, say whether there is anything to find."""
-    factors = left.factors(), right.factors()
-    chosen = [outermost(side) for side in factors]
-    some = [
-        Factors(side.scores[rows], side.strengths, side.signal_rank) for side, rows in zip(factors, chosen, strict=True)
-    ]
+    whole = searched_views(left, right)
+    chosen = outermost(whole[0].left), outermost(whole[0].right)
+    views = [View(each.scales, each.left.rows(chosen[0]), each.right.rows(chosen[1])) for each in whole]
     among = limits.some(*chosen)
     begun = [(name, coupling[np.ix_(*chosen)]) for name, coupling in task.starts]
     search = Search(
-        some[0], some[1], among, starts=begun, spaces=_SPACES, deadline=task.deadline, callback=task.callback
+        views, among, starts=begun, generations=task.generations, deadline=task.deadline, callback=task.callback
     )
-    found = search.run()
+    sample = search.run()
+    found = sample.matching
     early: list[Crossing] = []
     if not search.convincing:
         # There may be nothing to find: then all rows are not worth their time.
-        sample = Form(left.scales, some[0], some[1], found)
         matches = matched(found.ratios, None, crowded=sample.crowded)[0]
         early = crossings(sample, matches, replace(task, limits=None, starts=begun, comparisons=1, callback=None))
     hopeless = bool(early) and early[0].hopeless
-    return _Proposal(found.fit, tuple(search.tried), search.agreement, tuple(early) if hopeless else ())
+    chance = tuple(early) if hopeless else ()
+    return _Proposal(found.fit, tuple(search.tried), search.agreement, chance, sample.scales)
 
 
 def _matched(
@@ -255,7 +252,7 @@ def _all_rows(
     left: Side,
     right: Side,
     limits: Limits,
-    fit: CrossFit,
+    proposal: _Proposal,
     deadline: Deadline | None,
     *,
     common: float | None,
@@ -264,9 +261,10 @@ def _all_rows(
     """Match all rows by a map, and choose the form under which most of them stand out; briefly, only match."""
     groups = limits.groups if tells_by_groups(limits) else None
     pattern = None if groups is None else limits.pattern()
-    rows = ListedRows(left.scales, left.factors(), right.factors(), limits, common, pattern)
-    first = rows.run(fit, rounds=1 if brief else _ROUNDS, deadline=deadline)
-    best = Form(left.scales, rows.left, rows.right, first)
+    scales, searched = proposal.scales or left.scales, tuple(searched_views(left, right))
+    rows = ListedRows(scales, left.factors(scales), right.factors(scales), limits, common, pattern)
+    first = rows.run(proposal.fit, rounds=1 if brief else _ROUNDS, deadline=deadline)
+    best = Form(scales, rows.left, rows.right, first, searched=searched)
     if brief:
         return best
     forms = _FORMS if left.scales == "auto" else tuple((left.scales, rank) for _, rank in _FORMS[1:3])
@@ -286,7 +284,7 @@ def _all_rows(
     second = other.run(fitted, common=first.common, rounds=_ROUNDS, deadline=deadline)
     if not centred and mutual_first_choices(second.ratios) < mutual_first_choices(first.ratios):
         return best
-    return Form(other.scales, other.left, other.right, second)
+    return Form(other.scales, other.left, other.right, second, searched=searched)
 
 
 def _beside_other_groups(

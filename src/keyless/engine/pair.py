@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from keyless.engine.breeding import stands_out_fully
-from keyless.engine.columns import ColumnModel, are_few, has_gaps, stands_out, suits
+from keyless.engine.columns import ColumnModel, are_few, has_gaps, is_narrow, stands_out, suits
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
-from keyless.engine.forms import Form, averaged_form, best_form
+from keyless.engine.forms import Form, averaged_form, best_form, searched_views
 from keyless.engine.matches import likely_matches, matched, sharpness
 from keyless.engine.refine import CLEARLY_MORE, Matching, Refinement
 from keyless.engine.replicates import averaged_over_replicates
@@ -21,6 +20,7 @@ from keyless.engine.side import Side
 from keyless.engine.simulated import MOST_SIMULATED, power_on_drawn_tables, tempered
 from keyless.engine.task import Task
 from keyless.errors import CONVERGED, Status
+from keyless.maps.rotations import by_turned_factors
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import Posterior
@@ -39,11 +39,11 @@ __all__ = [
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
+_FULLY = 0.95
+"""Part of log(rows) nats from which partners stand out so far that there is nothing to add."""
+
 _ANY = Task()
 """Nothing is known about the tables."""
-
-_LITTLE_SEEN = 0.5
-"""Share of entries observed below which a model of all columns is sought once more, in all ways that there are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,40 +175,32 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
     with one_thread():
         few = are_few(left, right)
         columns = ColumnModel(left, right, limits=own, deadline=deadline) if suits(left, right) else None
-        form: Form | None = None
-        fallback: Form | None = None
-        tried: list[tuple[str, float]] = []
-        agreement = 1
-        if columns is not None and few:
-            by_columns, tried = columns.found(begun, callback=callback)
-            form, fallback = _told_by_known_pairs(left, right, by_columns, own)
-        if form is None or not (stands_out(form.matching) or is_late(deadline)):
-            factors, spaces = (left.factors(), right.factors()), task.spaces
-            search = Search(*factors, own, starts=begun, spaces=spaces, deadline=deadline, callback=callback)
-            found = search.run()
-            by_map = Form(left.scales, *factors, found, bred=search.bred)
-            tried, agreement = tried + [(start.name, start.score) for start in search.tried], search.agreement
-            if columns is not None and few and not is_late(deadline):
-                # What the map found may be where a better model of all columns begins.
-                with cut_short(deadline):
-                    refined = columns.run(by_map.matching.coupling, common=by_map.matching.common)
-                    if refined is not None and (form is None or refined.better_than(form.matching)):
-                        form = replace(by_map, matching=refined, by_columns=True)
-            # A map has far more freedom than a model of all columns, so it must be clearly better.
-            if form is None or by_map.matching.strength > CLEARLY_MORE * form.matching.strength:
-                form = by_map
-            if fallback is not None and not stands_out(form.matching):
-                form, agreement = fallback, 1
+        turned: list[tuple[str, FloatArray]] = []
+        if is_narrow(left, right):
+            with cut_short(deadline):
+                turned = [_by_turned_factors(left, right, own)]
+        search = Search(
+            searched_views(left, right),
+            own,
+            starts=[*begun, *turned],
+            generations=task.generations,
+            deadline=deadline,
+            callback=callback,
+        )
+        form = search.run()
+        tried, agreement = [(start.name, start.score) for start in search.tried], search.agreement
+        if columns is not None and few and not is_late(deadline):
+            # Where both tables show the same factors, a model of all their columns knows more.
+            with cut_short(deadline):
+                refined = columns.run(form.matching.coupling, common=form.matching.common)
+                # A map has far more freedom than a model of all columns, so it must be clearly better.
+                if refined is not None and CLEARLY_MORE * refined.strength >= form.matching.strength:
+                    form = replace(form, matching=refined, by_columns=True)
+        if not (form.by_columns and stands_out(form.matching)) and not is_late(deadline):
             if not search.convincing and len(own.known) < FEWEST_KNOWN and not is_late(deadline):
                 permutation = matched(form.matching.ratios, task.every_row, crowded=form.crowded)[0]
                 once = replace(task, comparisons=1)
                 early = crossings(form, permutation, once, sides=(left, right), early=True)
-            if columns is not None and few and columns.seen < _LITTLE_SEEN and not stands_out(form.matching):
-                # Only a long look at rotations may find them.
-                by_columns, tried_too = columns.found(begun, thorough=True, callback=callback)
-                tried += tried_too
-                if by_columns is not None and stands_out(by_columns):
-                    form, early = replace(form, matching=by_columns, by_columns=True), []
             if not (early and early[0].hopeless) and not is_late(deadline):
                 with cut_short(deadline, grace=True):
                     form = _finished(left, right, form, columns, limits=own, deadline=deadline)
@@ -235,21 +227,11 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
     )
 
 
-def _told_by_known_pairs(
-    left: Side, right: Side, found: Matching | None, limits: Limits
-) -> tuple[Form | None, Form | None]:
-    """Return a matching by a model of all columns: first if known pairs agree with it, second if they contradict it.
-
-    The second is returned only where its partners stand out. Known pairs choose between maps; where there is no other
-    map than one that they contradict, it holds for all other rows. What is not returned is None.
-    """
-    if found is None:
-        return None, None
-    factors = left.factors(), right.factors()
-    form = Form(left.scales, *factors, found, by_columns=True)
-    if not Refinement(*(side.compact for side in factors), limits=limits).contradicted(found.coupling):
-        return form, None
-    return None, form if stands_out(found) else None
+def _by_turned_factors(left: Side, right: Side, limits: Limits) -> tuple[str, FloatArray]:
+    """Return the name and the coupling of the best alignment of tables that show the same factors."""
+    rank = max(left.max_rank, right.max_rank, 1)
+    found = by_turned_factors(left.scores(), right.scores(), largest_rank=rank, allowed=limits.mask())
+    return f"factors turned, {found.start}", found.coupling.astype(np.float32)
 
 
 def by_map(link: PairLink, limits: Limits) -> FloatArray:
@@ -326,7 +308,12 @@ def _averaged(left: Side, right: Side, form: Form, task: Task) -> Form:
 
     Where every row has a partner, or partners stand out fully, hardly a pair is wrong, and there is nothing to average.
     """
-    if task.every_row or form.by_columns or stands_out_fully(form.matching) or is_late(task.deadline):
+    if (
+        task.every_row
+        or form.by_columns
+        or form.matching.identification >= _FULLY * np.log(max(form.matching.ratios.shape))
+        or is_late(task.deadline)
+    ):
         return form
     limits = task.within((len(left), len(right)))
     with cut_short(task.deadline):

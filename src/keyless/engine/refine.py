@@ -71,6 +71,9 @@ newest at 0.15, it is the same within 0.02."""
 _SURE = 0.5
 """Probability above which a pair is used to tell how heavy the tails are."""
 
+_ODD_ROWS = 0.05
+"""Share of rows whose partner is taken to be no likelier than any row when candidates are compared."""
+
 _PAIRS_PER_FACTOR = 4.0
 """A map needs so many pairs of rows for each factor of both tables; of fewer pairs, fewer factors are used."""
 
@@ -202,6 +205,23 @@ class Refinement:
         if self.mask is not None:
             found[~self.mask] = -np.inf
         return found
+
+    def score(self, coupling: FloatArray) -> float:
+        """Return how well partners of left rows stand out by maps that have not seen the rows, in nats above a guess.
+
+        That is the mean log-probability of what each row is coupled to, among all right rows. A few rows whose partner
+        is improbable by any map do not decide it.
+
+        Args:
+            coupling: left × right rows.
+        """
+        ratios = self.ratios(self.fitted(coupling, heavy_tails=False))
+        highest = np.maximum(ratios.max(axis=1, keepdims=True), np.finfo(np.float32).min)
+        weights = np.exp(ratios - highest)
+        choices = np.maximum(np.isfinite(ratios).sum(axis=1), 1)
+        sums = np.maximum(weights.sum(axis=1) * coupling.sum(axis=1), np.finfo(np.float32).tiny)
+        chances = (coupling * weights).sum(axis=1) / sums
+        return float(np.log((1 - _ODD_ROWS) * chances * choices + _ODD_ROWS).mean())
 
     def contradicted(self, coupling: Any) -> bool:
         """Tell whether known pairs speak against a coupling.

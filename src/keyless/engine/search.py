@@ -1,54 +1,57 @@
-"""Look for the map between two tables from nothing: first couplings, grown by alternation, the best of them refined.
+"""Look for the map between two tables from nothing: many first maps of few factors, each grown, the best refined.
 
-Clusters that correspond come first, then maps by moments: they cost least, and are all but right or of no use. Maps by
-moments only climb, with each row coupled by what other rows say. Other couplings are rougher. From each of them growth
-takes two ways, since each finds maps that the other misses: all rows speak for their own pairs while few factors are
-used, or while all factors are; then each row is coupled by what other rows say. Where partners do not stand out fully
-by then, candidates are bred from, since each of them is right in other rows: first by maps of what two of them agree
-about, then by predictions.
+A first map turns the leading factors of one table onto those of the other. Of many random ones, those are kept under
+which the rows of both tables look most alike, and turned a little more. The best of them grow until all factors are in
+them; rows that a map was not fitted to tell how well partners stand out then. The search ends when they stand out
+clearly, when several first maps have led to the same correspondence, or when all rounds are done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from keyless.engine.breeding import bred, can_be_bettered
-from keyless.engine.refine import FIRST_ROUNDS, MOST_ROUNDS, Matching, Refinement, identification, smoothed
-from keyless.maps.alternation import Alternation
-from keyless.maps.clusters import MOST_PROPOSED, Blocks, blocks_of_clusters, grown_in_blocks
-from keyless.maps.moments import MOST_MAPS, moment_maps
+from keyless.engine.forms import Form, View
+from keyless.engine.refine import FIRST_ROUNDS, MOST_ROUNDS, Matching, Refinement, smoothed
+from keyless.maps.growth import Growth, Shapes, random_turn
+from keyless.maps.moments import moment_maps
 from keyless.maps.seeds import grown_from
-from keyless.maps.signatures import SPACES, coupled_by_map, first_couplings
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.parallel import in_turn, workers
 from keyless.progress import Callback, Deadline, cut_short, is_late
-from keyless.sizes import TELLING_ROWS
 
-__all__ = ["STANDS_OUT", "Search", "Start", "outermost"]
+__all__ = ["MOST_FACTORS", "STANDS_OUT", "Search", "Start", "outermost"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
-_FIRST_FACTORS = 6
-"""Leading factors that growth begins with."""
+_SIZES = (3, 4, 5, 6)
+"""Leading factors of first maps, one size a generation. Two clouds of 500 rows in more dimensions look more alike under
+some wrong map than under the right one; in fewer they look alike under too many."""
 
-_FEW_FACTORS = 12
-"""Factors up to which the first way grows."""
+MOST_FACTORS = 8
+"""Leading factors of first maps where both tables show more than six that stand out of their noise."""
 
-_GROWTH_STEPS = 40
-"""Steps of growth in which all rows speak for their own pairs."""
+_FIRST_MAPS, _KEPT, _STEPS = 40, 8, 10
+"""Random first maps of a round, how many of them are grown, and steps in which they settle before that."""
 
-_RISING, _LEVEL = 10, 4
-"""Steps of a climb in which factors are added, and steps with all of them at its end."""
+_FIRST_CORRELATION = 0.7
+"""Correlations that random maps begin with."""
 
-_ROWS_PER_FACTOR = 8
-"""A climb uses at most one factor for so many rows of the smaller table."""
+_DISTINCT = 0.9
+"""Cosine between two maps above which they count as one."""
+
+_BY_MOMENTS = 4
+"""Maps by moments that are grown of each number of factors: of eight, the right one was among the first four."""
+
+_SAMPLE = 300
+"""Rows of each table by which first maps are compared. They need not be the same entities: shapes are compared."""
 
 _SEED_FACTORS = (1.0, 1.25, 1.6)
 """Leading factors, as multiples of those that stand out of the noise, with which a map grows from known pairs.
@@ -61,36 +64,25 @@ _AGREEING = 3
 _SAME = 0.5
 """Share of rows with the same partner from which two candidates count as one correspondence."""
 
-_REFINED = 4
-"""Distinct candidates that are refined, the most informative first."""
-
 _LIKE = 0.8
-"""Share of rows with the same partner from which two candidates that may be bred from count as one."""
+"""Share of rows with the same partner from which two candidates count as one where they are crossed."""
 
-_LOOKED_AT = 24
-"""Candidates that are refined, the most informative; the best of them are bred from. What a map may become shows only
-when it is refined: where tables leave out opposite ends of a trait, the right one was the 13th to 17th before that."""
+_PARENTS, _CHILDREN, _GENERATIONS = 12, 16, 12
+"""Candidates that may be crossed, children of a generation, and the most generations."""
 
-_PARENTS, _CHILDREN, _GENERATIONS, _FRUITLESS = 12, 36, 4, 2
-"""Candidates of most information that are crossed, children of a generation, the most generations, and how many in a
-row may bring no more information. Two views of 600 digits whose common factors are weak in both went from 0.05 right to
-0.97 in three generations of 1.8 s of processor time each (benchmarks/bench_real.py, pairs of `weak`)."""
+_CHILD_SIZES = (6, 12, MOST_FACTORS * 5)
+"""Leading factors that a child's map begins with, one of these at random: with few it forgets most of its parents."""
 
-_PAIRS_CROSSED = 6e7
-"""Pairs of rows of all children together: four generations of 600 rows, one of 1,000."""
+_HALF = 0.5
+"""Share of the children that have the pairs on which their parents agree; others have the pairs of either."""
 
-_CROSSING_STEPS = 8
-"""Steps of a child's climb, all with all factors: with few factors first, it forgets what its parents agree about."""
-
-_PLENTY = 12
-"""Rows for each factor from which candidates that convince are not bred from: of such tables they are right but for
-rows that cannot be told apart."""
+_REFINED = 4
+"""Distinct candidates that are refined, those whose partners stand out most."""
 
 STANDS_OUT = 0.85
 """Part of log(rows) nats by which partners stand out in a link that ends the search at once.
 
 Wrong links reach 0.6 to 0.75 of it on real tables of 100 to 1,000 rows."""
-
 
 _SAYS_SOMETHING = 0.1
 """Part of log(rows) nats by which partners must stand out where candidates agree: maps without a factor agree, too."""
@@ -98,15 +90,14 @@ _SAYS_SOMETHING = 0.1
 _MOST_ROWS = 1000
 """Rows of each table that a map is sought on; all rows refine it. The work grows with their square."""
 
-_PAIRS_AFFORDED, _FEWEST_SPACES = 1e6, 4
-"""Pairs of rows in all spaces together, and the fewest spaces: 4 to 10 of them for 500 to 300 rows."""
+_STEPS_OF_ALL = 2
+"""Steps in which all rows are coupled by a map that was found on some of them."""
 
 _LEADING = 8
 """Factors by which it is told how far out a row is."""
 
-_PAIRS_AT_A_TIME = 5e5
-"""Pairs of rows of couplings that are worked on together: some of them take hardly longer than one of few rows, and
-many of them would leave the processor's cache."""
+_LARGE_KERNEL = 250_000
+"""Pairs of rows from which maps grow on all cores at a time: of fewer, steps are too short to be shared out."""
 
 
 @dataclass(frozen=True)
@@ -114,29 +105,12 @@ class Start:
     """How a candidate came to be.
 
     Attributes:
-        name: of its first coupling and of the way it grew.
-        score: how well partners stand out among all rows, in nats above a guess; see `identification`.
+        name: of its first map.
+        score: how well partners stand out among all rows, in nats above a guess; see `Refinement.score`.
     """
 
     name: str
     score: float
-
-
-class _Proposal(NamedTuple):
-    """A coupling that may lead to the map.
-
-    Attributes:
-        name: where it comes from.
-        coupling: left × right rows.
-        factors: leading factors of either table that it is a map of, with which a climb begins; None: it is rough and
-            has to grow in all ways.
-        blocks: clusters that correspond, inside which it grows; None: rows of all clusters are coupled.
-    """
-
-    name: str
-    coupling: FloatArray
-    factors: int | None = None
-    blocks: Blocks | None = None
 
 
 @dataclass(eq=False)
@@ -144,28 +118,73 @@ class _Candidate:
     """A coupling that was reached, and what it was judged by.
 
     Attributes:
-        name: what it was reached from.
+        view: the tables as it was reached.
         coupling: left × right rows.
         choice: per left row, the right row it prefers.
-        information: what left-out rows show of its map, in nats per row.
-        score: how well partners stand out among all rows, in nats above a guess; see `identification`.
-        members: how many candidates found this correspondence.
-        refined: what it becomes when it is refined.
-        contradicted: whether known pairs speak against it.
+        score: how well partners stand out among all rows, in nats above a guess; see `Refinement.score`.
     """
 
-    name: str
+    view: _Rows
     coupling: FloatArray
     choice: IntArray
-    information: float
     score: float
-    members: int = 1
-    refined: Matching | None = None
-    contradicted: bool = False
 
-    def agrees(self, other: _Candidate, share: float) -> bool:
-        """Tell whether both prefer the same partner for at least this share of rows."""
-        return float(np.mean(self.choice == other.choice)) >= share
+    def agrees(self, choice: IntArray, share: float) -> bool:
+        """Tell whether at least this share of rows prefers the partners that are given."""
+        return float(np.mean(self.choice == choice)) >= share
+
+
+class _Rows:
+    """The rows of one view that are searched.
+
+    Attributes:
+        view: the tables.
+        refinement: of these rows.
+    """
+
+    def __init__(self, view: View, rows: tuple[IntArray, IntArray], limits: Limits, allowed: Any) -> None:
+        self.view, self.allowed = view, allowed
+        self.left, self.right = view.left.compact[rows[0]], view.right.compact[rows[1]]
+        self.refinement = Refinement(self.left, self.right, limits=limits)
+
+    @cached_property
+    def growth(self) -> Growth:
+        """The rows while maps grow."""
+        return Growth(self.left, self.right, allowed=self.allowed)
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The leading factors of some rows, evenly spread over all."""
+        sizes = len(self.left), len(self.right)
+        few = (
+            np.linspace(0, size - 1, size if self.allowed is not None else min(size, _SAMPLE)).astype(np.int64)
+            for size in sizes
+        )
+        left, right = (side[rows, :MOST_FACTORS] for side, rows in zip((self.left, self.right), few, strict=True))
+        return Shapes(left, right, allowed=self.allowed)
+
+    def first_maps(self, size: int, rng: np.random.Generator) -> FloatArray:
+        """Return distinct maps of so many leading factors under which the rows of both tables look most alike.
+
+        Args:
+            size: how many factors.
+            rng: draws the maps.
+        """
+        shape = tuple(min(size, rank) for rank in self.growth.ranks)
+        drawn = [_FIRST_CORRELATION * random_turn(rng, size)[: shape[0], : shape[1]] for _ in range(_FIRST_MAPS)]
+        maps, values = self.shapes.settled(np.stack(drawn), steps=_STEPS)
+        return maps[_distinct(maps, values)]
+
+    def grown(self, maps: FloatArray) -> list[FloatArray]:
+        """Return the couplings that maps grow to; of many rows on all cores at a time."""
+        n_jobs = workers() if len(self.left) * len(self.right) >= _LARGE_KERNEL else 1
+        if n_jobs == 1:
+            return [self.growth.grown(each) for each in maps]
+
+        def grow(found: FloatArray) -> FloatArray:
+            return Growth(self.left, self.right, allowed=self.allowed).grown(found)
+
+        return list(in_turn(grow, [(each,) for each in maps], n_jobs=n_jobs))
 
 
 @dataclass
@@ -173,286 +192,204 @@ class Search:
     """A search for the map between the factors of two tables.
 
     Attributes:
-        left: factors of the left table.
-        right: factors of the right table.
+        views: both tables on the kinds of scales that are tried.
         limits: which pairs may be matched.
         starts: named couplings that are tried before all others.
-        spaces: in how many spaces first couplings are sought; None: as many as the number of rows affords.
-        breed: whether candidates may be bred from.
+        generations: the most; None: as many as usual.
         deadline: when the best so far is returned.
-        callback: called after every batch of proposals with the stage, the proposals so far, the most there may be, and
-            the highest score.
+        callback: called after every generation with the stage, the generations so far, the most there may be, and the
+            highest score.
         tried: how the candidates came to be.
-        bred: whether candidates were bred from.
     """
 
-    left: Factors
-    right: Factors
+    views: Sequence[View]
     limits: Limits
     starts: Sequence[tuple[str, FloatArray]] = ()
-    spaces: int | None = None
-    breed: bool = True
+    generations: int | None = None
     deadline: Deadline | None = None
     callback: Callback | None = None
     tried: list[Start] = field(default_factory=list)
-    bred: bool = False
 
     def __post_init__(self) -> None:
-        self.rows = outermost(self.left), outermost(self.right)
-        left, right = (side.compact[rows] for side, rows in zip((self.left, self.right), self.rows, strict=True))
-        self.allowed = self.limits.mask(*self.rows)
-        self.alternation = Alternation(left, right, allowed=self.allowed, deadline=self.deadline)
-        self.sampled = (len(left), len(right)) != self.limits.shape
+        first = self.views[0]
+        self.rows = outermost(first.left), outermost(first.right)
+        self.sampled = tuple(len(rows) for rows in self.rows) != self.limits.shape
         among = self.limits.some(*self.rows) if self.sampled else self.limits
-        self.refinement = Refinement(left, right, limits=among)
-        self.most_nats = float(np.log(max(len(left), len(right))))
-        rows = min(len(left), len(right))
-        self.top = max(_FIRST_FACTORS, min(max(left.shape[1], right.shape[1]), rows // _ROWS_PER_FACTOR))
-        if self.spaces is None:
-            self.spaces = int(np.clip(_PAIRS_AFFORDED / (len(left) * len(right)), _FEWEST_SPACES, len(SPACES)))
-        self.at_a_time = max(1, int(_PAIRS_AT_A_TIME / (len(left) * len(right))))
-        self.reached: list[_Candidate] = []
+        allowed = among.mask()
+        self.among = [_Rows(view, self.rows, among, allowed) for view in self.views]
+        self.most_nats = float(np.log(max(map(len, self.rows))))
+        self.by_moments = moment_maps(first.left, first.right)
         self.pool: list[_Candidate] = []
-
-    @property
-    def convincing(self) -> bool:
-        """Whether partners stand out clearly, or enough candidates found the correspondence that stands out most."""
-        best = self._best() if self.reached else None
-        if best is None or best.refined is None or best.contradicted:
-            return False
-        nats, most = best.refined.identification, self.most_nats
-        return nats >= STANDS_OUT * most or (best.members >= _AGREEING and nats >= _SAYS_SOMETHING * most)
+        self.choices: list[IntArray] = []
+        # Pairs of candidates stay here, so that no other candidate can have the place of one of them in memory.
+        self.crossed: dict[tuple[int, int], tuple[_Candidate, _Candidate]] = {}
+        self.rng = np.random.default_rng(0)
 
     @property
     def agreement(self) -> int:
-        """How many candidates found the correspondence that stands out most."""
-        return self._best().members if self.reached else 0
+        """How many first maps have led to the correspondence whose partners stand out most."""
+        return sum(self.pool[0].agrees(choice, _SAME) for choice in self.choices) if self.pool else 0
 
-    def run(self) -> Matching:
-        """Return the matching whose partners stand out most."""
-        spaces = SPACES[: self.spaces]
-        total = len(self.starts) + len(self._seed_ranks()) + MOST_PROPOSED + MOST_MAPS + 2 * len(spaces)
-        batches, number, ended = self._batches(spaces), 0, False
-        while not ended:
-            batch: list[_Proposal] = []
-            # Only the first is waited for when it is late.
-            with cut_short(self.deadline if self.reached else None):
-                batch = next(batches, [])
-            if not batch:
+    @property
+    def stands_out(self) -> bool:
+        """Whether partners stand out so clearly that nothing else is tried."""
+        return bool(self.pool) and self.pool[0].score >= STANDS_OUT * self.most_nats
+
+    @property
+    def convincing(self) -> bool:
+        """Whether partners stand out clearly, or enough first maps led to the correspondence that stands out most."""
+        if not self.pool or self.pool[0].score < _SAYS_SOMETHING * self.most_nats:
+            return False
+        return self.stands_out or self.agreement >= _AGREEING
+
+    def run(self) -> Form:
+        """Return the form whose partners stand out most."""
+        plan = self._plan()
+        with cut_short(self.deadline):
+            self._from_what_is_known()
+        self._report(0, len(plan))
+        for generation, (size, view) in enumerate(plan, start=1):
+            if self.pool and (self.stands_out or is_late(self.deadline)):
                 break
-            # All of a batch are grown, but looked at one by one.
-            for name, coupling in self._grown(batch):
-                self._take(name, coupling)
-            number += len(batch)
-            if self.callback is not None:
-                self.callback("search", number, total, max(one.score for one in self.reached))
-            ended = is_late(self.deadline)
-            if not ended:
-                self._refine()
-                ended = self.convincing
-        self._refine()
-        if not self.convincing:
-            with cut_short(self.deadline):
+            # Only the first generation is waited for when it is late.
+            with cut_short(self.deadline if self.pool else None):
+                if self.agreement < _AGREEING:
+                    self._try_maps_by_moments()
+                    self._try_first_maps(size, view)
                 self._cross()
-            self._refine()
-        best = self._best().refined
-        if best is None:
-            raise RuntimeError("no candidate was refined")
-        with cut_short(self.deadline):
-            best = self._bred(best)
-        refinement = self.refinement
-        if self.sampled:
-            refinement = Refinement(self.left.compact, self.right.compact, limits=self.limits)
-            rounds = 1 if is_late(self.deadline) else FIRST_ROUNDS
-            best = refinement.run(self._of_all_rows(best), rounds=rounds, deadline=self.deadline)
-        if is_late(self.deadline):
-            return best
-        with cut_short(self.deadline):
-            further = refinement.run(best.coupling, rounds=MOST_ROUNDS, common=best.common, deadline=self.deadline)
-            best = max(best, further, key=lambda matching: matching.strength)
-            if not self.sampled:
-                sides = refinement.left, refinement.right
-                best = smoothed(best, self._views(), limits=self.limits, by_map=sides, deadline=self.deadline)
-        return best
+            self._report(generation, len(plan))
+        return self._finished()
 
-    def _batches(self, spaces: Sequence[tuple[float, int]]) -> Iterator[list[_Proposal]]:
-        """Yield proposals, those together that are alike."""
-        begun = [(name, coupling[np.ix_(*self.rows)]) for name, coupling in self.starts]
-        # Known pairs may all be of other rows than those that are searched.
-        told = [_Proposal(name, among) for name, among in begun if among.any()]
-        known = self.refinement.limits.known
-        yield from ([each] for each in told)
-        for rank in self._seed_ranks():
-            yield [_Proposal(f"known pairs with {rank} factors", grown_from(self.alternation, known, rank))]
-        for found in () if is_late(self.deadline) else blocks_of_clusters(self.left, self.right, self.rows):
-            blocks = found if self.allowed is None else replace(found, allowed=found.allowed & self.allowed)
-            # Known pairs stay, whichever clusters their rows are of.
-            blocks.allowed[tuple(known.T)] = True
-            yield [_Proposal(blocks.name, blocks.coupling, blocks=blocks)]
-        # When it is late, one rough coupling is enough: it is there at once.
-        sides = self.refinement.left, self.refinement.right
-        for some in () if is_late(self.deadline) else moment_maps(self.left, self.right):
-            yield [
-                _Proposal(name, coupled_by_map(*sides, cross, allowed=self.allowed), factors=max(cross.shape))
-                for name, cross in some
-            ]
-        named = first_couplings(self.left, self.right, rows=self.rows, spaces=spaces, allowed=self.allowed)
-        # Two of each space, which are made when they are asked for.
-        for two in zip(named, named, strict=True):
-            yield [_Proposal(name, coupling) for name, coupling in two]
+    def _try_maps_by_moments(self) -> None:
+        """Let the maps grow under which moments agree best, of one number of factors; normal factors need them.
 
-    def _seed_ranks(self) -> list[int]:
+        Clouds of many normal rows look alike under every turn. Moments are taken of all rows, and leave out none.
+        """
+        for name, found in [] if is_late(self.deadline) else next(self.by_moments, [])[:_BY_MOMENTS]:
+            self._take(name, self.among[0], self.among[0].growth.grown(found))
+
+    def _try_first_maps(self, size: int, view: _Rows) -> None:
+        """Let the best of some random first maps grow."""
+        maps = view.first_maps(size, self.rng)
+        maps = maps[:1] if is_late(self.deadline) else maps
+        name = f"{size} factors, scales {view.view.scales}"
+        for place, coupling in enumerate(view.grown(maps), start=1):
+            self._take(f"{name}, map {place}", view, coupling)
+
+    def _report(self, step: int, total: int) -> None:
+        if self.callback is not None and self.pool:
+            self.callback("search", step, total, self.pool[0].score)
+
+    def _plan(self) -> list[tuple[int, _Rows]]:
+        """Return the size of first maps and the kind of scales of each generation."""
+        most = max(max(view.left.signal_rank, view.right.signal_rank) for view in self.views)
+        sizes = [*_SIZES, *([min(most, MOST_FACTORS)] if most > _SIZES[-1] else [])]
+        least = min(min(own.growth.ranks) for own in self.among)
+        sizes = list(dict.fromkeys(max(1, min(size, least)) for size in sizes))
+        in_turn = [(size, own) for size in sizes for own in self.among]
+        generations = _GENERATIONS if self.generations is None else self.generations
+        return [in_turn[number % len(in_turn)] for number in range(generations)]
+
+    def _from_what_is_known(self) -> None:
+        """Take the couplings that are given, and those that known pairs lead to."""
+        view = self.among[0]
+        known = view.refinement.limits.known
+        for name, coupling in self.starts:
+            among = coupling[np.ix_(*self.rows)]
+            if among.any():
+                # Known pairs may all be of other rows than those that are searched.
+                self._take(name, view, view.growth.grown(view.growth.map_of(among, _SIZES[-1])))
+                self._take(f"{name}, all factors", view, view.growth.again(among, steps=_STEPS))
+        for rank in self._seed_ranks(known):
+            coupling = grown_from(view.growth, known, rank)
+            self._take(f"known pairs with {rank} factors", view, view.growth.again(coupling, steps=_STEPS))
+
+    def _seed_ranks(self, known: IntArray) -> list[int]:
         """Return the numbers of factors with which a map grows from known pairs; none where no pair is known."""
-        if not len(self.refinement.limits.known):
+        if not len(known):
             return []
-        stand_out = max(self.left.signal_rank, self.right.signal_rank, 2)
+        view = self.views[0]
+        stand_out = max(view.left.signal_rank, view.right.signal_rank, 2)
         return sorted({round(times * stand_out) for times in _SEED_FACTORS})
 
-    def _grown(self, batch: Sequence[_Proposal]) -> list[tuple[str, FloatArray]]:
-        """Return what proposals that are alike grow to, by name; when it is late, in the first way."""
-        blocks = batch[0].blocks
-        if blocks is not None:
-            sides = self.refinement.left, self.refinement.right
-            grown = grown_in_blocks(blocks, *sides, deadline=self.deadline)
-            # Then rows may be matched across clusters, or to nobody.
-            return [
-                (name, self.refinement.run(coupling, rounds=FIRST_ROUNDS, deadline=self.deadline).coupling)
-                for name, coupling in grown.items()
-            ]
-        first = min(batch[0].factors or _FIRST_FACTORS, self.top)
-        climb = [*(round(rank) for rank in np.geomspace(first, self.top, _RISING)), *([self.top] * _LEVEL)]
-        ways: list[tuple[str, int | None, list[int]]] = [("climb", None, climb)]
-        if batch[0].factors is None:
-            ways = [
-                ("few factors first", min(_FEW_FACTORS, self.top), climb[2:]),
-                ("all factors first", max(self.alternation.ranks), climb[-_LEVEL - 1 :]),
-            ]
-        found: list[tuple[str, FloatArray]] = []
-        for way, last, ranks in ways:
-            couplings = self._in_parts([each.coupling for each in batch], last, ranks)
-            found += [(f"{each.name}, {way}", coupling) for each, coupling in zip(batch, couplings, strict=True)]
-            if is_late(self.deadline):
-                break
-        return found
-
-    def _in_parts(self, couplings: Sequence[FloatArray], last: int | None, ranks: list[int]) -> list[FloatArray]:
-        """Return what couplings lead to; some are worked on together, and as many such parts at a time as cores."""
-        count = max(1, min(self.at_a_time, -(-len(couplings) // workers())))
-        parts = [(couplings[start : start + count], last, ranks) for start in range(0, len(couplings), count)]
-        return [each for part in in_turn(self._climbed, parts, n_jobs=min(workers(), len(parts))) for each in part]
-
-    def _climbed(self, couplings: Sequence[FloatArray], last: int | None, ranks: list[int]) -> FloatArray:
-        """Return couplings after a climb, and after growth to so many factors before it."""
-        stacked = np.stack(couplings)
-        if last is not None:
-            stacked = self.alternation.grow(stacked, first=_FIRST_FACTORS, last=last, steps=_GROWTH_STEPS)
-        return self.alternation.climb(stacked, ranks)
-
-    def _take(self, name: str, coupling: FloatArray) -> None:
-        """Keep the best candidate of every correspondence, and few of them."""
-        candidate = self._judged(name, coupling)
+    def _take(self, name: str, view: _Rows, coupling: FloatArray) -> None:
+        """Judge what a first map has led to, and keep it among the best."""
+        candidate = self._keep(view, coupling)
+        self.choices.append(candidate.choice)
         self.tried.append(Start(name, candidate.score))
-        self._keep(candidate)
-        for number, one in enumerate(self.reached):
-            if candidate.agrees(one, _SAME):
-                one.members += 1
-                if candidate.score > one.score:
-                    self.reached[number] = replace(candidate, members=one.members)
-                break
-        else:
-            self.reached.append(candidate)
-        leaders = self._leaders(2 * _REFINED)
-        # Of those too far behind to be refined, only correspondences found more than once are still counted.
-        self.reached = [one for one in self.reached if one.members > 1 or any(one is leader for leader in leaders)]
 
-    def _keep(self, candidate: _Candidate) -> None:
-        """Keep a candidate to breed from, if it has more information than others and is like none of them."""
-        alike = [one for one in self.pool if candidate.agrees(one, _LIKE)]
-        if all(candidate.information > one.information for one in alike):
+    def _keep(self, view: _Rows, coupling: FloatArray) -> _Candidate:
+        """Return a candidate, and keep it if it is better than those that are like it, and among the best."""
+        candidate = _Candidate(view, coupling, coupling.argmax(axis=1), view.refinement.score(coupling))
+        alike = [one for one in self.pool if one.agrees(candidate.choice, _LIKE)]
+        if all(candidate.score > one.score for one in alike):
             rest = [one for one in self.pool if not any(one is other for other in alike)]
-            self.pool = sorted([*rest, candidate], key=lambda one: -one.information)[:_LOOKED_AT]
-
-    def _judged(self, name: str, coupling: FloatArray) -> _Candidate:
-        """Return a candidate, its rows judged by maps that have not seen them."""
-        rows = self.refinement
-        fit = rows.fitted(coupling, heavy_tails=False)
-        score = identification(rows.ratios(fit), coupling, axes=(1,))
-        return _Candidate(name, coupling, coupling.argmax(axis=1), fit.information, score)
-
-    def _leaders(self, count: int) -> list[_Candidate]:
-        """Return the best half by how well partners stand out, and the best half by information.
-
-        Neither alone is a good guide before a map is refined: a few rows far out make up most of some wrong map's
-        information, and partners do not stand out yet where correlations are still taken too low.
-        """
-        by_score = sorted(self.reached, key=lambda one: -one.score)[: count // 2]
-        by_information = sorted(self.reached, key=lambda one: -one.information)
-        rest = [one for one in by_information if not any(one is chosen for chosen in by_score)]
-        return by_score + rest[: count - len(by_score)]
-
-    def _refine(self) -> None:
-        for one in self._leaders(_REFINED):
-            if one.refined is None:
-                late = is_late(self.deadline)
-                first = all(other.refined is None for other in self.reached)
-                if late and not first:
-                    break
-                with cut_short(None if first else self.deadline):
-                    one.refined = self.refinement.run(
-                        one.coupling, rounds=1 if late else FIRST_ROUNDS, deadline=self.deadline
-                    )
-                    one.contradicted = self.refinement.contradicted(one.refined.coupling)
+            self.pool = sorted([*rest, candidate], key=lambda one: -one.score)[:_PARENTS]
+        return candidate
 
     def _cross(self) -> None:
-        """Grow maps from what two candidates agree about, generation after generation.
+        """Grow maps from what two candidates say together, those that agree most first.
 
-        Every row is coupled, and maps are chosen by their information: partners stand out only when most of a map is
-        right, but any part of it that is right informs about rows that it was not fitted to. Children do not count as
-        candidates that agree with each other, since they have parents in common.
+        What both say is right more often than what either says. A child's map begins with a part of the leading factors
+        and grows again, so that it can lose what was wrong in both.
         """
-        sizes = self.refinement.limits.shape
-        generations = min(_GENERATIONS, int(_PAIRS_CROSSED / (_CHILDREN * sizes[0] * sizes[1])))
-        if not self.breed or min(sizes) < TELLING_ROWS:
-            return
-        self.bred, rng, fruitless = True, np.random.default_rng(0), 0
-        for _ in range(generations):
-            parents = self.pool[:_PARENTS]
-            if len(parents) < 2 or fruitless == _FRUITLESS or is_late(self.deadline):
+        pairs = [
+            (float(np.mean(one.choice == two.choice)), one, two)
+            for one, two in combinations(self.pool, 2)
+            if (id(one), id(two)) not in self.crossed
+        ]
+        for _, one, two in sorted(pairs, key=lambda each: -each[0])[:_CHILDREN]:
+            self.crossed[id(one), id(two)] = one, two
+            first, second = one.coupling, two.coupling
+            both = np.sqrt(first * second) if self.rng.random() < _HALF else _HALF * (first + second)
+            view = (one, two)[int(self.rng.integers(2))].view
+            size = int(self.rng.choice(_CHILD_SIZES))
+            self._keep(view, view.growth.grown(view.growth.map_of(both, size)))
+
+    def _finished(self) -> Form:
+        """Return the best of the candidates once they are refined, matched among all rows."""
+        refined: list[tuple[_Candidate, Matching]] = []
+        for one in self.pool[:_REFINED]:
+            late = is_late(self.deadline)
+            if late and refined:
                 break
-            pairs = rng.permutation(list(combinations(range(len(parents)), 2)))[:_CHILDREN]
-            children = [np.sqrt(parents[one].coupling * parents[two].coupling) for one, two in pairs]
-            for coupling in self._in_parts(children, None, [self.top] * _CROSSING_STEPS):
-                self._keep(self._judged("two candidates crossed", coupling))
-            fruitless = 0 if self.pool[0].information > parents[0].information else fruitless + 1
-        for child in self.pool[:_PARENTS]:
-            if all(not child.agrees(one, _SAME) for one in self.reached):
-                self.reached.append(child)
+            with cut_short(self.deadline if refined else None):
+                rounds = 1 if late else FIRST_ROUNDS
+                refined.append((one, one.view.refinement.run(one.coupling, rounds=rounds, deadline=self.deadline)))
+        chosen, best = max(refined, key=lambda each: (not self._contradicted(*each), each[1].strength))
+        refinement, view = chosen.view.refinement, chosen.view.view
+        left, right = view.left, view.right
+        if self.sampled:
+            refinement = Refinement(left.compact, right.compact, limits=self.limits)
+            rounds = 1 if is_late(self.deadline) else FIRST_ROUNDS
+            whole = Growth(left.compact, right.compact, allowed=self.limits.mask())
+            coupling = whole.again(whole.coupling_of(best.fit.whole), steps=_STEPS_OF_ALL)
+            best = refinement.run(coupling, rounds=rounds, deadline=self.deadline)
+        if not is_late(self.deadline):
+            with cut_short(self.deadline):
+                further = refinement.run(best.coupling, rounds=MOST_ROUNDS, common=best.common, deadline=self.deadline)
+                best = max(best, further, key=lambda matching: matching.strength)
+                if not self.sampled:
+                    sides = refinement.left, refinement.right
+                    best = smoothed(best, [(left, right)], limits=self.limits, by_map=sides, deadline=self.deadline)
+        return Form(view.scales, left, right, best, searched=tuple(self.views))
 
-    def _bred(self, best: Matching) -> Matching:
-        """Return what candidates lead to that are bred from, or the best as it is where that is not worth its time."""
-        plenty = min(self.refinement.limits.shape) >= _PLENTY * self.top
-        if not self.breed or (self.convincing and plenty) or not can_be_bettered(best, self.deadline):
-            return best
-        self.bred = True
-        sides = self.refinement.left, self.refinement.right
-        pool = [one.coupling for one in self.pool]
-        return bred(best, pool, self._views(), limits=self.refinement.limits, by_map=sides, deadline=self.deadline)
+    def _contradicted(self, candidate: _Candidate, matching: Matching) -> bool:
+        """Tell whether known pairs speak against a candidate."""
+        return bool(len(self.limits.known)) and candidate.view.refinement.contradicted(matching.coupling)
 
-    def _views(self) -> list[tuple[Factors, Factors]]:
-        """Return the factors of the rows that are searched, from which those of their partners are predicted."""
-        return [(self.left.rows(self.rows[0]), self.right.rows(self.rows[1]))]
 
-    def _of_all_rows(self, best: Matching) -> Any:
-        """Return the coupling of all rows that a map found on some of them gives."""
-        whole = Alternation(self.left.compact, self.right.compact, allowed=self.limits.mask(), deadline=self.deadline)
-        return whole.climb(whole.coupled(best.fit.whole)[None], [self.top] * 2)[0]
-
-    def _best(self) -> _Candidate:
-        """Return the candidate whose partners stand out most, of those that known pairs do not contradict."""
-        return max(
-            self.reached,
-            key=lambda one: (one.refined is not None, not one.contradicted, one.refined.strength if one.refined else 0),
-        )
+def _distinct(maps: FloatArray, values: FloatArray) -> list[int]:
+    """Return the numbers of the maps of highest value that are not alike, the best first."""
+    found: list[int] = []
+    lengths = np.maximum(np.linalg.norm(maps, axis=(1, 2)), np.finfo(np.float32).tiny)
+    for number in np.argsort(-values, kind="stable"):
+        alike = np.sum(maps[found] * maps[number], axis=(1, 2)) >= _DISTINCT * lengths[found] * lengths[number]
+        if not alike.any():
+            found.append(int(number))
+        if len(found) == _KEPT:
+            break
+    return found
 
 
 def outermost(factors: Factors) -> IntArray:

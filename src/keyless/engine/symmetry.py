@@ -12,8 +12,8 @@ import numpy as np
 
 from keyless.engine.corroboration import BY_ITSELF, corroboration
 from keyless.engine.refine import FIRST_ROUNDS, Matching, Refinement, identification
-from keyless.maps.alternation import Alternation
 from keyless.maps.canonical import CanonicalModel, CrossFit
+from keyless.maps.growth import Growth
 from keyless.model.factors import whitened
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import scaled
@@ -37,8 +37,9 @@ _ROWS_PER_FACTOR = 12
 """Rows for each factor that is used. With half as many, maps of real tables with 40 factors fitted 250 rows so closely
 that left-out partners stood out less than any row, and half-right maps passed for images."""
 
-_STEPS = 6
-"""Steps by which a turned map settles."""
+_STEPS, _SHARPENED = 3, 6
+"""Steps by which a turned map settles with correlations that are held down, and rounds without that: partners of a
+nearly exact image stand out fully only then."""
 
 _FOLDS = 4
 """Folds of left rows; each is judged by the map that the others give."""
@@ -91,9 +92,9 @@ def mirrored_share(
     model = fit.whole
     if not len(model.correlations):
         return 1.0
-    alternation = Alternation(one, two, allowed=None if allowed is None else allowed[np.ix_(far, far)])
-    started = [alternation.coupled(turned) for turned in (model, *_turned(model))]
-    settled, *images = alternation.climb(np.stack(started), [rank] * _STEPS)
+    among = None if allowed is None else allowed[np.ix_(far, far)]
+    growth = Growth(one, two, allowed=among)
+    settled, *images = (_settled(rows, growth, turned, among) for turned in (model, *_turned(model)))
     # As it was found, or as it settles among these rows: a map that leaves its own correspondence is no measure of it.
     found = identification(rows.ratios(fit), identity)
     own = max(found, _stands_out(rows, rows.fitted(settled, heavy_tails=False)))
@@ -140,7 +141,7 @@ class _AllFactors:
     def __post_init__(self) -> None:
         one, two = (whitened(side[self.rows]).astype(np.float32) for side in (self.left, self.right))
         allowed = None if self.allowed is None else self.allowed[np.ix_(self.rows, self.rows)]
-        self.alternation = Alternation(one, two, allowed=allowed)
+        self.growth = Growth(one, two, allowed=allowed)
         self.refinement = Refinement(one, two, limits=Limits((len(self.rows), len(self.rows))))
         self.place = np.full(len(self.left), -1)
         self.place[self.rows] = np.arange(len(self.rows))
@@ -154,9 +155,8 @@ class _AllFactors:
         """Return what a correspondence of some rows becomes among all that are looked at."""
         pairs = np.zeros((len(self.rows), len(self.rows)), dtype=np.float32)
         pairs[self.place[self.some], self.place[partners]] = 1.0
-        begun = self.alternation.coupled(self.refinement.fitted(pairs).whole)
-        rank = max(1, len(self.rows) // _ROWS_PER_FACTOR)
-        return self.refinement.run(self.alternation.climb(begun[None], [rank] * _STEPS)[0], rounds=FIRST_ROUNDS)
+        begun = self.growth.coupling_of(self.refinement.fitted(pairs).whole)
+        return self.refinement.run(self.growth.again(begun, steps=_STEPS), rounds=FIRST_ROUNDS)
 
     def share(self, partners: IntArray, *, fixed: IntArray) -> float:
         """Return how strong an image is, as a share of the correspondence; 0 where most rows have their partners back.
@@ -170,6 +170,17 @@ class _AllFactors:
         if moved.mean() <= _MOVED or moved[self.place[fixed]].any():
             return 0.0
         return image.strength / self.own if self.own > 0 else 1.0
+
+
+def _settled(rows: Refinement, growth: Growth, model: CanonicalModel, allowed: BoolArray | None) -> FloatArray:
+    """Return the coupling that a model leads to, as sharp as the correlations of coupled rows allow."""
+    coupling = growth.again(growth.coupling_of(model), steps=_STEPS)
+    for _ in range(_SHARPENED):
+        ratios = rows.ratios(rows.fitted(coupling, heavy_tails=False))
+        if allowed is not None:
+            ratios[~allowed] = -np.inf
+        coupling = scaled(ratios, float(min(ratios.shape)), fixed=True)[0]
+    return coupling
 
 
 def _stands_out(rows: Refinement, fit: CrossFit) -> float:

@@ -25,7 +25,7 @@ class Task:
         limits: which pairs may be matched; None: all.
         starts: named couplings that are tried first; the searches that tell chance begin with them, too.
         every_row: whether every row of the smaller table has a partner; None: decided from the data.
-        spaces: in how many spaces first couplings are sought; None: as many as the number of rows affords.
+        generations: how many generations of candidates a search has at the most; None: as many as usual.
         comparisons: how often the link is compared with chance at the most; fewer where the first is clear.
         seed: of all random numbers.
         deadline: when the best so far is returned.
@@ -35,7 +35,7 @@ class Task:
     limits: Limits | None = None
     starts: Sequence[tuple[str, FloatArray]] = ()
     every_row: bool | None = None
-    spaces: int | None = None
+    generations: int | None = None
     comparisons: int = 2
     seed: int = 0
     deadline: Deadline | None = None

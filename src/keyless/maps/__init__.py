@@ -1,7 +1,6 @@
-"""Maps between two tables: canonical pairs of their factors, first couplings, and growth by alternation."""
+"""Maps between two tables: canonical pairs of their factors, and how they grow from few factors to all."""
 
-from keyless.maps.alternation import Alternation
 from keyless.maps.canonical import CanonicalModel, CrossFit, cross_fit
-from keyless.maps.signatures import first_couplings
+from keyless.maps.growth import Growth
 
-__all__ = ["Alternation", "CanonicalModel", "CrossFit", "cross_fit", "first_couplings"]
+__all__ = ["CanonicalModel", "CrossFit", "Growth", "cross_fit"]

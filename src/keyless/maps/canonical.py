@@ -32,6 +32,7 @@ __all__ = [
     "CrossFit",
     "LeftOut",
     "ListedPairs",
+    "canonical",
     "cross_fit",
     "fit_tail",
     "heavy_tailed",
@@ -139,6 +140,22 @@ class CanonicalModel:
         joint = left + right - 2 * (ratios - ratios.dtype.type(self.information))
         tails = heavy_tailed(joint, left, right, (size, size), self.tail)
         return np.asarray(tails + ratios.dtype.type(self.information))
+
+
+def canonical(
+    left: tuple[FloatArray, FloatArray], right: tuple[FloatArray, FloatArray], cross: FloatArray
+) -> CanonicalModel:
+    """Return the canonical pairs of a map between factors.
+
+    Args:
+        left: mean factors of coupled left rows, and their mean products.
+        right: likewise of right rows.
+        cross: mean products of the factors of coupled rows, left × right.
+    """
+    centres = left[0], right[0]
+    forth, back = (whitening(squares - np.outer(mean, mean)) for mean, squares in (left, right))
+    one, rho, two = np.linalg.svd(forth @ (cross - np.outer(*centres)) @ back.T, full_matrices=False)
+    return CanonicalModel(*centres, forth.T @ one, back.T @ two.T, np.clip(rho, 0.0, MAX_CORRELATION))
 
 
 def heavy_tailed(

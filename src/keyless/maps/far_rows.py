@@ -9,14 +9,11 @@ import numpy as np
 
 from keyless.arrays import FloatArray
 from keyless.maps.proposed import CONFIRMED, FarRows, ProposedMap, mutual_pairs, sets_of_far_rows
-from keyless.maps.rotations import anneal, paired_rotation, settle, signature_starts
+from keyless.maps.rotations import TEMPERATURES, anneal, paired_rotation, settle, signature_starts
 from keyless.model.positions import Positions
 
 __all__ = ["from_far_rows"]
 
-
-_TEMPERATURES = 10
-"""Temperatures at which a coupling is annealed; with six times as many no more rotations are found."""
 
 _AGREEING = 3
 """Starts that must lead to the same confirmed rotation for the search to end before all starts are tried."""
@@ -80,5 +77,5 @@ def _rotations(left: Positions, right: Positions) -> Iterator[tuple[FarRows, str
         few = np.arange(rows.count)
         one, other = rows.used
         for name, coupling in signature_starts(rows.left, rows.right, left_rows=few, right_rows=few):
-            turned = anneal(one.white, other.white, coupling, steps=_TEMPERATURES)
+            turned = anneal(one.white, other.white, coupling, steps=TEMPERATURES)
             yield rows, name, settle(one, other, turned).rotation

@@ -3,33 +3,31 @@
 The inner products of a row's latents with those of all rows of its own table do not change under a rotation, and
 sorted they do not depend on the order of rows either. Rows of two tables with similar sorted products are likely the
 same entity: that gives a first coupling, the coupling a rotation, and the rotation a better coupling, at falling
-temperature. Where that ends in a wrong place, the place is usually right but for a reflected or turned plane, so the
-neighbours that differ by one such move are tried as well. The mean log-likelihood ratio of the coupling tells success
-from failure.
+temperature. The mean log-likelihood ratio of the coupling tells success from failure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
 
 from keyless.arrays import BoolArray, FloatArray, IntArray
-from keyless.model.factor_model import Information
+from keyless.model.factor_model import Information, fit_table, information, padded
 from keyless.model.latents import Latents
 from keyless.pairs.likelihood import approximate_log_ratio, couple, forbid
 from keyless.progress import check_time
 
 __all__ = [
+    "TEMPERATURES",
     "Alignment",
     "SignatureKind",
     "alignments",
     "anneal",
-    "distinct",
-    "expected_score",
-    "kicked",
+    "by_turned_factors",
     "paired_rotation",
     "procrustes",
     "settle",
@@ -39,16 +37,20 @@ __all__ = [
 ]
 
 SignatureKind = Literal["product", "distance", "cosine"]
+Table = tuple[FloatArray, BoolArray]
 
 _TINY = 1e-12
-_SAME_SCORE = 1e-3
-"""Alignments whose scores differ by less are taken for the same local optimum."""
-
 _WARM_STEPS, _COLD_STEPS = 10, 50
 """Steps of a coupling at each temperature, begun where the one before ended, and begun from nothing."""
 
-_PLANES, _BEAM = 3, 4
-"""Directions of worst fit in whose planes a local optimum is turned, and local optima that are turned in a round."""
+TEMPERATURES = 10
+"""Temperatures at which a coupling is annealed; with six times as many no more rotations are found."""
+
+_MODEL_ROWS = 300
+"""Rows of a table that its model is fitted to; more do not find more factors that a rotation can be told by."""
+
+_TRIED = 4
+"""Alignments that are looked at, each from another start. What none of them finds, all eight hardly ever find."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,138 +231,44 @@ def settle(
     return Alignment(used, coupling, log_ratio, score, start)
 
 
-def expected_score(left: Information, right: Information) -> float:
-    """Return what the score of an alignment should be, by the two models alone, if the right rows are coupled.
-
-    That is the information the rows of both sides share about their latents, which needs no rotation where the
-    precisions of one side are about the same in all directions.
-    """
-    identity = np.eye(left.rank)
-
-    def half_logdet(precision: FloatArray) -> float:
-        return 0.5 * float(np.mean(np.linalg.slogdet(identity + precision)[1]))
-
-    together = half_logdet(left.precision.mean(axis=0) + right.precision.mean(axis=0))
-    return half_logdet(left.precision) + half_logdet(right.precision) - together
-
-
-def kicked(left: Latents, right: Latents, found: Alignment) -> list[FloatArray]:
-    """Return rotations next to a local optimum: reflected along, or turned by 90° within, directions of worst fit.
-
-    Args:
-        left: latents of the left table.
-        right: latents of the right table.
-        found: the local optimum.
-    """
-    first, second = left.white, right.white @ found.rotation
-    cross = first.T @ (found.coupling @ second)
-    _, vectors = np.linalg.eigh(first.T @ first + second.T @ second - cross - cross.T)
-    worst = vectors[:, ::-1].T
-    identity = np.eye(len(cross))
-    moves = [identity - 2 * np.outer(axis, axis) for axis in worst]
-    for a, one in enumerate(worst[:_PLANES]):
-        for other in worst[a + 1 : _PLANES]:
-            flat = identity - np.outer(one, one) - np.outer(other, other)
-            turn = np.outer(one, other) - np.outer(other, one)
-            moves += [flat + turn, flat - turn]
-    return [found.rotation @ move for move in moves]
-
-
-def distinct(pool: Sequence[Alignment]) -> list[Alignment]:
-    """Return the alignments best first, without repeats of the same local optimum."""
-    kept: list[Alignment] = []
-    for found in sorted(pool, key=lambda item: -item.score):
-        if not kept or kept[-1].score - found.score > _SAME_SCORE:
-            kept.append(found)
-    return kept
-
-
 def alignments(
-    left: Information,
-    right: Information,
-    *,
-    allowed: BoolArray | None = None,
-    given: Sequence[tuple[str, FloatArray]] = (),
-    rounds: int = 3,
-    farthest: int = 500,
+    left: Information, right: Information, *, allowed: BoolArray | None = None, farthest: int = 500
 ) -> Iterator[Alignment]:
     """Yield alignments of the right table onto the left one, the cheapest and most reliable first.
-
-    First the given couplings; then every signature start, annealed; then, for up to `rounds` rounds, the neighbours
-    (see `kicked`) of the `_BEAM` best local optima so far. The caller stops when one is good enough.
 
     Args:
         left: information of the left rows.
         right: information of the right rows; its latents may be turned against the left's.
         allowed: which pairs may be; None allows all.
-        given: named couplings to try first.
-        rounds: how many rounds of kicks at most.
         farthest: larger tables are annealed on this many of their rows farthest out.
     """
-    search = _Search(Latents.of(left), Latents.of(right), allowed, farthest)
-    pool: list[Alignment] = []
-    for name, coupling in given:
-        for found in search.from_given(coupling, name):
-            pool.append(found)
+    one, other = Latents.of(left), Latents.of(right)
+    rows, columns = one.farthest(farthest), other.farthest(farthest)
+    few, fewer = one[rows], other[columns]
+    among = None if allowed is None else allowed[np.ix_(rows, columns)]
+    starts = signature_starts(one, other, left_rows=rows, right_rows=columns, allowed=among)
+    for name, coupling in starts:
+        rotation = anneal(few.white, fewer.white, coupling, allowed=among, steps=TEMPERATURES, warm=True)
+        found = settle(few, fewer, rotation, allowed=among, start=name)
+        if len(rows) == len(one) and len(columns) == len(other):
             yield found
-    for number, (name, coupling) in enumerate(search.signature_starts()):
-        for steps in (60,) if number else (10, 60):
-            pool.append(search.annealed(coupling, name, steps=steps))
-            yield pool[-1]
-    tried: list[float] = []
-    for _ in range(rounds):
-        pool = distinct(pool)
-        fresh = [found for found in pool[:_BEAM] if all(abs(found.score - score) > _SAME_SCORE for score in tried)]
-        for found in fresh:
-            tried.append(found.score)
-            for rotation in kicked(search.left, search.right, found):
-                pool.append(search.after_kick(rotation, f"{found.start.removesuffix(' kicked')} kicked"))
-                yield pool[-1]
+        else:
+            yield settle(one, other, found.rotation, allowed=allowed, start=name, temperatures=(1.0,))
 
 
-class _Search:
-    """Two tables' latents, and those of their rows farthest out, on which the annealing is done."""
+def by_turned_factors(left: Table, right: Table, *, largest_rank: int, allowed: BoolArray | None = None) -> Alignment:
+    """Return the best of some alignments of two tables that show the same factors, by a model of each.
 
-    def __init__(self, left: Latents, right: Latents, allowed: BoolArray | None, farthest: int) -> None:
-        self.left, self.right, self.allowed = left, right, allowed
-        self.left_rows, self.right_rows = left.farthest(farthest), right.farthest(farthest)
-        self.whole = len(self.left_rows) == len(left) and len(self.right_rows) == len(right)
-        self.small_left, self.small_right = left[self.left_rows], right[self.right_rows]
-        self.small_allowed = None if allowed is None else allowed[np.ix_(self.left_rows, self.right_rows)]
-
-    def signature_starts(self) -> Iterator[tuple[str, FloatArray]]:
-        return signature_starts(
-            self.left,
-            self.right,
-            left_rows=self.left_rows,
-            right_rows=self.right_rows,
-            allowed=self.small_allowed,
-        )
-
-    def from_given(self, coupling: FloatArray, name: str) -> Iterator[Alignment]:
-        """A given coupling as it stands, then annealed."""
-        rotation = procrustes(self.left.white, self.right.white, coupling)
-        yield settle(self.left, self.right, rotation, allowed=self.allowed, start=name)
-        yield self.after_kick(rotation, f"{name} annealed")
-
-    def annealed(self, coupling: FloatArray, start: str, *, steps: int) -> Alignment:
-        rotation = anneal(
-            self.small_left.white, self.small_right.white, coupling, allowed=self.small_allowed, steps=steps, warm=True
-        )
-        return self._settled(rotation, start)
-
-    def after_kick(self, rotation: FloatArray, start: str) -> Alignment:
-        """Anneal again from a rotation, not so warm that it is forgotten."""
-        left, right = self.small_left.white, self.small_right.white
-        products = forbid(2.0 * left @ (right @ rotation).T, self.small_allowed)
-        coupling = couple(products, temperature=3.0, max_iter=50)
-        turned = anneal(
-            left, right, coupling, allowed=self.small_allowed, warmest=3.0, steps=30, damped=False, warm=True
-        )
-        return self._settled(turned, start)
-
-    def _settled(self, rotation: FloatArray, start: str) -> Alignment:
-        found = settle(self.small_left, self.small_right, rotation, allowed=self.small_allowed, start=start)
-        if self.whole:
-            return found
-        return settle(self.left, self.right, found.rotation, allowed=self.allowed, start=start, temperatures=(1.0,))
+    Args:
+        left: values of the left table and which of them are there.
+        right: likewise of the right table.
+        largest_rank: the most factors of either.
+        allowed: which pairs may be; None allows all.
+    """
+    models = []
+    for values, mask in (left, right):
+        some = np.linspace(0, len(values) - 1, min(len(values), _MODEL_ROWS)).astype(np.int64)
+        models.append(fit_table(values[some], mask[some], largest_rank=largest_rank))
+    rank = max(model.rank for model in models)
+    infos = (information(padded(model, rank), *table) for model, table in zip(models, (left, right), strict=True))
+    return max(islice(alignments(*infos, allowed=allowed), _TRIED), key=lambda found: found.score)

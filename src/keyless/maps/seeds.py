@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from keyless.maps.alternation import Alternation
 from keyless.maps.canonical import CanonicalModel
+from keyless.maps.growth import Growth
 
 __all__ = ["grown_from"]
 
@@ -27,21 +27,21 @@ _MOST = 0.9
 """Correlations count for no more than this: a direction of few pairs is known roughly."""
 
 
-def grown_from(alternation: Alternation, known: IntArray, rank: int) -> FloatArray:
+def grown_from(growth: Growth, known: IntArray, rank: int) -> FloatArray:
     """Return the coupling that a map of the leading factors grows to from known pairs.
 
     Args:
-        alternation: the rows.
+        growth: the rows.
         known: k × 2 rows that are one entity.
         rank: how many of the leading factors are used.
     """
-    left, right = (side[:, :rank].astype(np.float64) for side in alternation.factors)
+    left, right = (side[:, :rank].astype(np.float64) for side in (growth.left, growth.right))
     told = np.zeros((len(left), len(right)))
     told[known[:, 0], known[:, 1]] = 1.0
     rows = min(len(left), len(right))
     weights, coupling = told, told
     for count in [*np.geomspace(len(known), rows, _STEPS), *[rows] * _LEVEL]:
-        coupling = alternation.coupled(_model(left, right, weights))
+        coupling = growth.coupling_of(_model(left, right, weights))
         sure = coupling.max(axis=1)
         sure[known[:, 0]] = np.inf
         weights = told.copy()

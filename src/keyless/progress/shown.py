@@ -79,8 +79,8 @@ class Stages:
 
     Example:
         >>> stages = Stages(clock=iter([0.0, 2.0, 4.0]).__next__)
-        >>> stages("starts", 1, 4, 2.5)
-        >>> stages("starts", 2, 4, 3.0)
+        >>> stages("search", 1, 4, 2.5)
+        >>> stages("search", 2, 4, 3.0)
         >>> stages.listed[0].seconds, stages.listed[0].left
         (4.0, 4.0)
     """

@@ -7,7 +7,6 @@ __all__ = ["SCORED", "UNSCORED", "in_words"]
 _STAGES = {
     "reading": "Reading the tables",
     "tables": "Learning from each table",
-    "starts": "Trying ways to fit the tables",
     "search": "Trying ways to fit the tables",
     "map": "Trying ways to fit a few rows",
     "joins": "Joining the tables",
@@ -20,7 +19,7 @@ _STAGES = {
 }
 """Stages as the library calls them, in at most 30 characters: the view of a terminal has 80 in a line."""
 
-SCORED = ("starts", "search", "refine", "calibration", "matched")
+SCORED = ("search", "refine", "calibration", "matched")
 """Stages of a search whose objective says how well the best way so far fits, in nats a row."""
 
 UNSCORED = frozenset(_STAGES) - set(SCORED)

@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 _STARTS = 8
 """As many random starts as there are signature starts."""
 
-_ONE_SPACE = 1
+_ONE_GENERATION = 1
 """A search without a portfolio: the couplings of one factor space."""
 
 
@@ -125,7 +125,7 @@ def tumours(seed: int, *, portfolio: bool = True, transforms: bool = True, rows:
 
     Args:
         seed: of the row order, of which rows are taken, and of the search.
-        portfolio: seek first couplings in all spaces; else in one.
+        portfolio: look for first maps in all rounds; else in one.
         transforms: choose logarithms or roots of columns by the data; else leave columns as they are.
         rows: how many of the 569 tumours to take.
     """
@@ -136,7 +136,7 @@ def tumours(seed: int, *, portfolio: bool = True, transforms: bool = True, rows:
     found = link_pair(
         Side(data[:, :10], scales=scales),
         Side(data[order, 20:], scales=scales),
-        Task(every_row=True, spaces=None if portfolio else _ONE_SPACE, comparisons=0, seed=seed),
+        Task(every_row=True, generations=None if portfolio else _ONE_GENERATION, comparisons=0, seed=seed),
     )
     return 100 * hamming(found.permutation, np.argsort(order)) / rows
 
