@@ -38,8 +38,7 @@ from keyless.engine import Side, Task, find_pair
 from keyless.engine.crossing import crossings
 from keyless.maps import CanonicalModel, cross_fit
 from keyless.maps.folds import Folds
-from keyless.maps.rotations import anneal, procrustes
-from keyless.maps.signatures import first_couplings, signature_cost, signatures
+from keyless.maps.rotations import SignatureKind, anneal, coupled_by_cost, procrustes, signature_cost, signatures
 from keyless.metrics import hamming
 from keyless.model.factor_model import FactorModel, fit_table, information, posterior
 from keyless.model.factors import Factors, principal_factors
@@ -53,6 +52,8 @@ FOLDER = Path(__file__).with_name("pictures")
 FIGURES = FOLDER / "figures.json"
 SEED = 1
 """Of the tables that most pictures show, and of keyless itself."""
+KINDS: tuple[SignatureKind, ...] = ("product", "distance", "cosine")
+"""Kinds of signatures."""
 SEEDS = (0, 1, 2)
 """Of the tables of the sweep and of the remedies."""
 NOISES = (0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.25, 1.6, 2.2)
@@ -91,8 +92,14 @@ def factors(noise: float = 0.5, seed: int = SEED) -> tuple[Factors, Factors]:
 def white(noise: float = 0.5, seed: int = SEED) -> tuple[Any, Any, Any]:
     """Return both tables' strongest factors as points, and the coupling of rows with alike signatures."""
     clinic, lab = factors(noise, seed)
-    _, coupling = next(first_couplings(clinic, lab, spaces=[(0.0, RANK)]))
-    return clinic.weighted(rank=RANK, weight=0.0), lab.weighted(rank=RANK, weight=0.0), coupling
+    points = clinic.scores[:, :RANK], lab.scores[:, :RANK]
+    return *points, coupled_by_cost(all_signatures(*points))
+
+
+def all_signatures(clinic: Any, lab: Any) -> Any:
+    """Return the costs of all kinds of signatures together, as keyless adds them up for its first start."""
+    costs = [signature_cost(clinic, lab, kind=kind) for kind in KINDS]
+    return sum((cost - cost.mean()) / cost.std() for cost in costs)
 
 
 def in_true_order(matrix: Any) -> Any:
@@ -152,7 +159,7 @@ def signature(close: int = 10) -> Drawn:
     clinic, lab, coupling = white()
     truth = example().truth["lab"]
     rows = np.arange(len(truth))
-    cost = signature_cost(clinic, lab)
+    cost = all_signatures(clinic, lab)
     before = (cost < cost[rows, truth][:, None]).sum(axis=1)
     first, near, coupled = int((before == 0).sum()), int((before < close).sum()), right(coupling.argmax(axis=1), truth)
 
@@ -161,7 +168,7 @@ def signature(close: int = 10) -> Drawn:
         f"among the {close} closest for {near}", 8.6, 3.4,
     )  # fmt: skip
     curves, shares = figure.subplots(1, 2, width_ratios=[1.25, 1.0])
-    ours, theirs = signatures(clinic)["inner"], signatures(lab)["inner"][truth]
+    ours, theirs = signatures(clinic, rows), signatures(lab, truth)
     by_size = np.argsort((clinic**2).sum(axis=1), kind="stable")
     for place, colour, name in ((0.1, BLUE, "near the middle"), (0.5, GREEN, "typical"), (0.95, ORANGE, "far out")):
         row = by_size[round(place * (len(rows) - 1))]

@@ -11,7 +11,6 @@ from keyless.engine import Side
 from keyless.engine.columns import ColumnModel, has_gaps, is_narrow, stands_out
 from keyless.engine.forms import Form
 from keyless.engine.joined import Joined, side_by_side
-from keyless.maps.rotations import by_turned_factors
 from keyless.model.factor_model import information
 from keyless.pairs.likelihood import exact_log_ratio
 from keyless.pairs.limits import Limits
@@ -37,15 +36,9 @@ def model(made):
     return ColumnModel(left, right, limits=Limits((80, 80))), truth
 
 
-def turned(left, right):
-    """The coupling of the best alignment of both tables' factors."""
-    return by_turned_factors(left.scores(), right.scores(), largest_rank=left.max_rank).coupling
-
-
 @pytest.fixture(scope="module")
-def found(made, model):
-    left, right, _ = sides(made)
-    return model[0].run(turned(left, right))
+def found(model):
+    return model[0].found()[2]
 
 
 def test_rows_are_found_from_nothing(found, model):
@@ -56,7 +49,8 @@ def test_rows_are_found_from_nothing(found, model):
 def test_strangers_do_not_stand_out(made):
     other = make_shuffled_tables(80, (30, 24), rank=10, noise=0.2, observed=0.8, random_state=4)
     left, right = sides(made)[0], sides(other)[1]
-    found = ColumnModel(left, right, limits=Limits((80, 80))).run(turned(left, right))
+    _, coupling, found = ColumnModel(left, right, limits=Limits((80, 80))).found(quick=True)
+    assert coupling.shape == (80, 80)
     assert found is None or not stands_out(found)
 
 

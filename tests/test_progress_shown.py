@@ -48,7 +48,7 @@ def test_a_stage_that_counts_again_has_its_time_once_and_its_own_pace():
     stages = reported(
         (1.0, "search", 1, 2, 1.0), (2.0, "joins", 1, 2, 1.0), (8.0, "search", 2, 2, 1.0), (9.0, "search", 1, 4, 1.0)
     )
-    assert stages.timings == {"joins": 1.0, "starts": 8.0}
+    assert stages.timings == {"joins": 1.0, "search": 8.0}
     assert stages.listed[-1].left == 3.0
 
 
@@ -68,8 +68,8 @@ def test_lines_are_told_where_there_is_no_terminal():
 
 
 def test_a_long_run_is_one_stage():
-    stages = reported(*((k / 10, "starts", k, 0, math.nan if k % 3 else float(k)) for k in range(5000)))
-    assert [(stage.name, stage.step) for stage in stages.listed] == [("starts", 4999)]
+    stages = reported(*((k / 10, "search", k, 0, math.nan if k % 3 else float(k)) for k in range(5000)))
+    assert [(stage.name, stage.step) for stage in stages.listed] == [("search", 4999)]
 
 
 def test_a_terminal_shows_stages_and_leaves_nothing_behind():
@@ -77,7 +77,7 @@ def test_a_terminal_shows_stages_and_leaves_nothing_behind():
     console = Console(file=file, force_terminal=True, width=100, color_system=None, _environ={})
     with terminal_view(console) as callback:
         callback("search", 1, 4, 2.5)
-        callback("starts", 4, 4, 3.25)
+        callback("search", 4, 4, 3.25)
         callback("polish[ing]", 1, 0, math.nan)
     shown = file.getvalue()
     for text in ("✓", "Trying ways to fit the tables", "4/4", "3.25", "polish[ing]", "in all"):
@@ -116,7 +116,7 @@ def test_no_terminal_no_view():
 def test_errors_pass_through():
     console = Console(file=io.StringIO(), force_terminal=True)
     with pytest.raises(ZeroDivisionError), terminal_view(console) as callback:
-        callback("starts", 1, 0, 1 / 0)
+        callback("search", 1, 0, 1 / 0)
 
 
 def test_a_notebook_shows_the_same(monkeypatch):

@@ -2,7 +2,8 @@
 
 A map between factors asks nothing of the tables but that some factors go together. Where both tables show the same
 factors, one model of all columns says more: it needs fewer rows, and it knows how little a row with gaps says. The
-model is fitted to pairs that are sure, and rows are matched by it, in turn; a search for a map tells where to begin.
+model is fitted to pairs that are sure, and rows are matched by it, in turn. It begins where a search for a map has
+ended, or with a rotation that turns the factors of one table onto those of the other.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ from keyless.engine.forms import Form
 from keyless.engine.refine import Matching, Refinement, identification
 from keyless.engine.search import STANDS_OUT
 from keyless.engine.side import Side
+from keyless.maps.rotations import best_alignment
 from keyless.model.factor_model import (
     FactorModel,
     fit,
+    fit_at_rank,
+    fit_table,
     information,
     initial_model,
+    padded,
     posterior,
 )
 from keyless.model.factors import Factors, whitened
@@ -61,10 +66,20 @@ _PAIRS_PER_FACTOR = 2
 _RANK = 24
 """Factors of the model at the most where those of each table by itself were not counted. Ranks below 12 lose much."""
 
+_MODEL_ROWS = 300
+"""Rows of a table that its own model is fitted to; more do not find more factors that a rotation can be told by."""
+
+_MORE_FACTORS = 5
+"""Factors that both tables together may show beyond those of either."""
+
+_KICKS = 3
+"""Rounds in which rotations next to the best one are looked at, of few rows."""
+
+_HELD_NOISE = 0.01
+"""Part of a column's variance that is noise, in models of tables with so few entries that it cannot be estimated."""
 
 _FEWEST_PAIRS = 16
 """Sure pairs below which no model is fitted."""
-
 
 _MOST_ROWS = 0.5
 """Share of the smaller table's rows that must have a partner in a link that ends the search at once."""
@@ -122,6 +137,39 @@ class ColumnModel:
         place = np.argsort(np.argsort(self.refinement.left[:, 0], kind="stable"))
         self.folds = place % _FOLDS
         self.parts = self.folds * _FINER + place // _FOLDS % _FINER
+
+    def found(self, *, quick: bool = False) -> tuple[str, FloatArray, Matching | None]:
+        """Return where the factors of one table are turned onto those of the other, and what that leads to.
+
+        Of many rows only the tables' own models are tried, and the coupling is for others to refine.
+
+        Args:
+            quick: whether only the tables' own models are tried.
+
+        Returns:
+            The name and the coupling of the best rotation, and the best matching from it.
+        """
+        few = max(self.limits.shape) <= FEW_ROWS
+        rows = [np.linspace(0, size - 1, min(size, _MODEL_ROWS)).astype(np.int64) for size in self.limits.shape]
+        tables = [(values[some], mask[some]) for (values, mask), some in zip(self.tables, rows, strict=True)]
+        models = [fit_table(*table, largest_rank=self.largest_rank) for table in tables]
+        self.rank = min(max(model.rank for model in models) + _MORE_FACTORS, self.largest_rank)
+        best: tuple[str, FloatArray, Matching | None] | None = None
+        plan = _plan(models, self.largest_rank)
+        for kind, rank in plan if few and not quick else plan[:1]:
+            views = [_model(kind, rank, model, *table) for model, table in zip(models, tables, strict=True)]
+            infos = [information(view, *table) for view, table in zip(views, self.tables, strict=True)]
+            turned = best_alignment(*infos, allowed=self.allowed, kicks=_KICKS if few else 0)
+            coupling = turned.coupling.astype(np.float32)
+            matching = self.run(coupling) if few else None
+            name = f"{turned.start}, factors turned, {kind} rank {rank}"
+            if best is None or best[2] is None or (matching is not None and matching.better_than(best[2])):
+                best = name, coupling, matching
+            if is_late(self.deadline) or (best[2] is not None and stands_out(best[2])):
+                break
+        if best is None:
+            raise RuntimeError("no model was tried")
+        return best
 
     def run(self, coupling: FloatArray, *, common: float | None = None) -> Matching | None:
         """Return the best matching that is reached from a coupling; None where too few of its pairs are sure."""
@@ -219,3 +267,21 @@ class ColumnModel:
             )
             ratios[own] = np.where(found > FORBIDDEN, found, -np.inf)
         return ratios + self.head_start
+
+
+def _plan(models: Sequence[FactorModel], largest_rank: int) -> list[tuple[str, int]]:
+    """Return kinds and ranks of models of the tables: their own, and others at the larger rank and above.
+
+    The rank of a table with few entries is found too small more often than too large, and one factor too many does
+    little harm.
+    """
+    rank = max(model.rank for model in models)
+    plan = [("own", rank), ("common", rank), ("common", rank + 1), ("held", rank), ("common", rank + 2)]
+    return [(kind, wanted) for kind, wanted in plan if wanted <= max(largest_rank, rank)]
+
+
+def _model(kind: str, rank: int, own: FactorModel, values: FloatArray, mask: BoolArray) -> FactorModel:
+    """Return a model of one table with so many factors."""
+    if kind == "own":
+        return padded(own, rank)
+    return fit_at_rank(values, mask, rank, held_noise=_HELD_NOISE if kind == "held" else None)

@@ -389,9 +389,11 @@ def _by_columns(
     columns: ColumnModel, left: Side, right: Side, starts: Sequence[tuple[str, FloatArray]]
 ) -> Matching | None:
     """Search two tables from nothing, and return the matching by a model of all columns; None where it has no pairs."""
-    views = searched_views(left, right)
-    found = Search(views, columns.limits, starts=starts, generations=_GENERATIONS_OF_SEARCH).run().matching
-    return columns.run(found.coupling, common=found.common)
+    name, turned, first = columns.found(quick=True)
+    starts, views = [*starts, (name, turned)], searched_views(left, right)
+    by_map = Search(views, columns.limits, starts=starts, generations=_GENERATIONS_OF_SEARCH).run().matching
+    second = columns.run(by_map.coupling, common=by_map.common)
+    return max((each for each in (first, second) if each is not None), key=lambda one: one.strength, default=None)
 
 
 def _nats_per_row(matching: Matching | None) -> float:

@@ -20,7 +20,6 @@ from keyless.engine.side import Side
 from keyless.engine.simulated import MOST_SIMULATED, power_on_drawn_tables, tempered
 from keyless.engine.task import Task
 from keyless.errors import CONVERGED, Status
-from keyless.maps.rotations import by_turned_factors
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import Posterior
@@ -174,16 +173,18 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
     early: list[Crossing] = []
     with one_thread():
         few = are_few(left, right)
-        columns = ColumnModel(left, right, limits=own, deadline=deadline) if suits(left, right) else None
-        turned: list[tuple[str, FloatArray]] = []
-        if is_narrow(left, right):
+        columns = ColumnModel(left, right, limits=own, deadline=deadline) if is_narrow(left, right) else None
+        turned, by_columns = begun, None
+        if columns is not None:
             with cut_short(deadline):
-                turned = [_by_turned_factors(left, right, own)]
+                name, coupling, by_columns = columns.found()
+                turned = [*begun, (name, coupling)]
+        solved = by_columns is not None and stands_out(by_columns)
         search = Search(
             searched_views(left, right),
             own,
-            starts=[*begun, *turned],
-            generations=task.generations,
+            starts=turned,
+            generations=0 if solved else task.generations,
             deadline=deadline,
             callback=callback,
         )
@@ -192,10 +193,13 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
         if columns is not None and few and not is_late(deadline):
             # Where both tables show the same factors, a model of all their columns knows more.
             with cut_short(deadline):
-                refined = columns.run(form.matching.coupling, common=form.matching.common)
+                if not solved:
+                    refined = columns.run(form.matching.coupling, common=form.matching.common)
+                    if refined is not None and (by_columns is None or refined.better_than(by_columns)):
+                        by_columns = refined
                 # A map has far more freedom than a model of all columns, so it must be clearly better.
-                if refined is not None and CLEARLY_MORE * refined.strength >= form.matching.strength:
-                    form = replace(form, matching=refined, by_columns=True)
+                if by_columns is not None and CLEARLY_MORE * by_columns.strength >= form.matching.strength:
+                    form = replace(form, matching=by_columns, by_columns=True)
         if not (form.by_columns and stands_out(form.matching)) and not is_late(deadline):
             if not search.convincing and len(own.known) < FEWEST_KNOWN and not is_late(deadline):
                 permutation = matched(form.matching.ratios, task.every_row, crowded=form.crowded)[0]
@@ -225,13 +229,6 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
         starts=tuple(Start(*one) for one in tried),
         orders=(left.order, right.order),
     )
-
-
-def _by_turned_factors(left: Side, right: Side, limits: Limits) -> tuple[str, FloatArray]:
-    """Return the name and the coupling of the best alignment of tables that show the same factors."""
-    rank = max(left.max_rank, right.max_rank, 1)
-    found = by_turned_factors(left.scores(), right.scores(), largest_rank=rank, allowed=limits.mask())
-    return f"factors turned, {found.start}", found.coupling.astype(np.float32)
 
 
 def by_map(link: PairLink, limits: Limits) -> FloatArray:

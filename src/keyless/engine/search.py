@@ -195,7 +195,7 @@ class Search:
         views: both tables on the kinds of scales that are tried.
         limits: which pairs may be matched.
         starts: named couplings that are tried before all others.
-        generations: the most; None: as many as usual.
+        generations: the most; None: as many as usual; 0: only what is given is refined.
         deadline: when the best so far is returned.
         callback: called after every generation with the stage, the generations so far, the most there may be, and the
             highest score.
@@ -217,6 +217,7 @@ class Search:
         among = self.limits.some(*self.rows) if self.sampled else self.limits
         allowed = among.mask()
         self.among = [_Rows(view, self.rows, among, allowed) for view in self.views]
+        self.generations_wanted = _GENERATIONS if self.generations is None else self.generations
         self.most_nats = float(np.log(max(map(len, self.rows))))
         self.by_moments = moment_maps(first.left, first.right)
         self.pool: list[_Candidate] = []
@@ -249,7 +250,8 @@ class Search:
             self._from_what_is_known()
         self._report(0, len(plan))
         for generation, (size, view) in enumerate(plan, start=1):
-            if self.pool and (self.stands_out or is_late(self.deadline)):
+            # Where nothing that is given leads anywhere, one generation is needed all the same.
+            if self.pool and (not self.generations_wanted or self.stands_out or is_late(self.deadline)):
                 break
             # Only the first generation is waited for when it is late.
             with cut_short(self.deadline if self.pool else None):
@@ -287,8 +289,7 @@ class Search:
         least = min(min(own.growth.ranks) for own in self.among)
         sizes = list(dict.fromkeys(max(1, min(size, least)) for size in sizes))
         in_turn = [(size, own) for size in sizes for own in self.among]
-        generations = _GENERATIONS if self.generations is None else self.generations
-        return [in_turn[number % len(in_turn)] for number in range(generations)]
+        return [in_turn[number % len(in_turn)] for number in range(max(self.generations_wanted, 1))]
 
     def _from_what_is_known(self) -> None:
         """Take the couplings that are given, and those that known pairs lead to."""

@@ -3,7 +3,9 @@
 The inner products of a row's latents with those of all rows of its own table do not change under a rotation, and
 sorted they do not depend on the order of rows either. Rows of two tables with similar sorted products are likely the
 same entity: that gives a first coupling, the coupling a rotation, and the rotation a better coupling, at falling
-temperature. The mean log-likelihood ratio of the coupling tells success from failure.
+temperature. Where that ends in a wrong place, the place is often right but for a reflected or turned plane, so the
+neighbours that differ by one such move can be tried as well. The mean log-likelihood ratio of the coupling tells
+success from failure.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from keyless.arrays import BoolArray, FloatArray, IntArray
-from keyless.model.factor_model import Information, fit_table, information, padded
+from keyless.model.factor_model import Information
 from keyless.model.latents import Latents
 from keyless.pairs.likelihood import approximate_log_ratio, couple, forbid
 from keyless.progress import check_time
@@ -27,7 +29,9 @@ __all__ = [
     "SignatureKind",
     "alignments",
     "anneal",
-    "by_turned_factors",
+    "best_alignment",
+    "coupled_by_cost",
+    "kicked",
     "paired_rotation",
     "procrustes",
     "settle",
@@ -37,7 +41,6 @@ __all__ = [
 ]
 
 SignatureKind = Literal["product", "distance", "cosine"]
-Table = tuple[FloatArray, BoolArray]
 
 _TINY = 1e-12
 _WARM_STEPS, _COLD_STEPS = 10, 50
@@ -46,8 +49,11 @@ _WARM_STEPS, _COLD_STEPS = 10, 50
 TEMPERATURES = 10
 """Temperatures at which a coupling is annealed; with six times as many no more rotations are found."""
 
-_MODEL_ROWS = 300
-"""Rows of a table that its model is fitted to; more do not find more factors that a rotation can be told by."""
+_SAME_SCORE = 1e-3
+"""Alignments whose scores differ by less are taken for the same local optimum."""
+
+_PLANES, _KICKED_FROM = 3, 3.0
+"""Directions of worst fit in whose planes a local optimum is turned, and the temperature after that."""
 
 _TRIED = 4
 """Alignments that are looked at, each from another start. What none of them finds, all eight hardly ever find."""
@@ -135,9 +141,7 @@ def signature_starts(
         return centred / deviation if deviation > _TINY else np.zeros_like(centred)
 
     def coupling(total: FloatArray) -> FloatArray:
-        score = forbid(total.min() - total, allowed)
-        # The temperature is the typical cost of the nearest row.
-        return couple(score, temperature=max(float(-np.median(score.max(axis=1))), 1e-3), tolerance=0.01)
+        return coupled_by_cost(total, allowed)
 
     kinds: tuple[SignatureKind, ...] = ("product", "distance", "cosine")
     white = {kind: cost("white", kind) for kind in kinds}
@@ -152,6 +156,12 @@ def signature_starts(
     yield "white distance", coupling(white["distance"])
     yield "means distance", coupling(means["distance"])
     yield "white cosine", coupling(white["cosine"])
+
+
+def coupled_by_cost(cost: FloatArray, allowed: BoolArray | None = None) -> FloatArray:
+    """Return a coupling of rows whose temperature is the typical cost of the nearest row."""
+    score = forbid(cost.min() - cost, allowed)
+    return couple(score, temperature=max(float(-np.median(score.max(axis=1))), 1e-3), tolerance=0.01)
 
 
 def procrustes(left: FloatArray, right: FloatArray, coupling: FloatArray) -> FloatArray:
@@ -231,44 +241,80 @@ def settle(
     return Alignment(used, coupling, log_ratio, score, start)
 
 
+def kicked(left: Latents, right: Latents, found: Alignment) -> list[FloatArray]:
+    """Return rotations next to a local optimum: reflected along, or turned by 90° within, directions of worst fit.
+
+    Args:
+        left: latents of the left table.
+        right: latents of the right table.
+        found: the local optimum.
+    """
+    first, second = left.white, right.white @ found.rotation
+    cross = first.T @ (found.coupling @ second)
+    _, vectors = np.linalg.eigh(first.T @ first + second.T @ second - cross - cross.T)
+    worst = vectors[:, ::-1].T
+    identity = np.eye(len(cross))
+    moves = [identity - 2 * np.outer(axis, axis) for axis in worst]
+    for a, one in enumerate(worst[:_PLANES]):
+        for other in worst[a + 1 : _PLANES]:
+            flat = identity - np.outer(one, one) - np.outer(other, other)
+            turn = np.outer(one, other) - np.outer(other, one)
+            moves += [flat + turn, flat - turn]
+    return [found.rotation @ move for move in moves]
+
+
 def alignments(
-    left: Information, right: Information, *, allowed: BoolArray | None = None, farthest: int = 500
+    left: Latents, right: Latents, *, allowed: BoolArray | None = None, farthest: int = 500
 ) -> Iterator[Alignment]:
     """Yield alignments of the right table onto the left one, the cheapest and most reliable first.
+
+    Args:
+        left: latents of the left rows.
+        right: latents of the right rows, which may be turned against the left's.
+        allowed: which pairs may be; None allows all.
+        farthest: larger tables are annealed on this many of their rows farthest out.
+    """
+    rows, columns = left.farthest(farthest), right.farthest(farthest)
+    one, other = left[rows], right[columns]
+    among = None if allowed is None else allowed[np.ix_(rows, columns)]
+    for name, coupling in signature_starts(left, right, left_rows=rows, right_rows=columns, allowed=among):
+        rotation = anneal(one.white, other.white, coupling, allowed=among, steps=TEMPERATURES, warm=True)
+        found = settle(one, other, rotation, allowed=among, start=name)
+        if len(rows) == len(left) and len(columns) == len(right):
+            yield found
+        else:
+            yield settle(left, right, found.rotation, allowed=allowed, start=name, temperatures=(1.0,))
+
+
+def best_alignment(
+    left: Information, right: Information, *, allowed: BoolArray | None = None, kicks: int = 0
+) -> Alignment:
+    """Return the alignment of highest score: of some starts, and then of the neighbours of the best one.
 
     Args:
         left: information of the left rows.
         right: information of the right rows; its latents may be turned against the left's.
         allowed: which pairs may be; None allows all.
-        farthest: larger tables are annealed on this many of their rows farthest out.
+        kicks: how often all neighbours of the best are tried, at the most; see `kicked`.
     """
     one, other = Latents.of(left), Latents.of(right)
-    rows, columns = one.farthest(farthest), other.farthest(farthest)
-    few, fewer = one[rows], other[columns]
-    among = None if allowed is None else allowed[np.ix_(rows, columns)]
-    starts = signature_starts(one, other, left_rows=rows, right_rows=columns, allowed=among)
-    for name, coupling in starts:
-        rotation = anneal(few.white, fewer.white, coupling, allowed=among, steps=TEMPERATURES, warm=True)
-        found = settle(few, fewer, rotation, allowed=among, start=name)
-        if len(rows) == len(one) and len(columns) == len(other):
-            yield found
-        else:
-            yield settle(one, other, found.rotation, allowed=allowed, start=name, temperatures=(1.0,))
+    best = max(islice(alignments(one, other, allowed=allowed), _TRIED), key=lambda found: found.score)
+    for _ in range(kicks):
+        near = [_after_kick(one, other, rotation, best.start, allowed) for rotation in kicked(one, other, best)]
+        better = max(near, key=lambda found: found.score)
+        if better.score <= best.score + _SAME_SCORE:
+            break
+        best = better
+    return best
 
 
-def by_turned_factors(left: Table, right: Table, *, largest_rank: int, allowed: BoolArray | None = None) -> Alignment:
-    """Return the best of some alignments of two tables that show the same factors, by a model of each.
-
-    Args:
-        left: values of the left table and which of them are there.
-        right: likewise of the right table.
-        largest_rank: the most factors of either.
-        allowed: which pairs may be; None allows all.
-    """
-    models = []
-    for values, mask in (left, right):
-        some = np.linspace(0, len(values) - 1, min(len(values), _MODEL_ROWS)).astype(np.int64)
-        models.append(fit_table(values[some], mask[some], largest_rank=largest_rank))
-    rank = max(model.rank for model in models)
-    infos = (information(padded(model, rank), *table) for model, table in zip(models, (left, right), strict=True))
-    return max(islice(alignments(*infos, allowed=allowed), _TRIED), key=lambda found: found.score)
+def _after_kick(
+    left: Latents, right: Latents, rotation: FloatArray, start: str, allowed: BoolArray | None
+) -> Alignment:
+    """Anneal again from a rotation, not so warm that it is forgotten."""
+    products = forbid(2.0 * left.white @ (right.white @ rotation).T, allowed)
+    coupling = couple(products, temperature=_KICKED_FROM, max_iter=_COLD_STEPS)
+    turned = anneal(
+        left.white, right.white, coupling, allowed=allowed, warmest=_KICKED_FROM, steps=30, damped=False, warm=True
+    )
+    return settle(left, right, turned, allowed=allowed, start=f"{start.removesuffix(' kicked')} kicked")
