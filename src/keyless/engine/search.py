@@ -73,6 +73,10 @@ _PARENTS, _CHILDREN, _GENERATIONS = 12, 16, 12
 _CHILD_SIZES = (6, 12, MOST_FACTORS * 5)
 """Leading factors that a child's map begins with, one of these at random: with few it forgets most of its parents."""
 
+_PATIENCE, _GAIN = 3, 0.01
+"""Generations after which a search ends unless its best score rose by this part of log(rows) nats: a right map gains
+far more from crossing, until it is right in nearly all rows that can be told."""
+
 _HALF = 0.5
 """Share of the children that have the pairs on which their parents agree; others have the pairs of either."""
 
@@ -175,16 +179,19 @@ class _Rows:
         maps, values = self.shapes.settled(np.stack(drawn), steps=_STEPS)
         return maps[_distinct(maps, values)]
 
-    def grown(self, maps: FloatArray) -> list[FloatArray]:
-        """Return the couplings that maps grow to; of many rows on all cores at a time."""
-        n_jobs = workers() if len(self.left) * len(self.right) >= _LARGE_KERNEL else 1
-        if n_jobs == 1:
-            return [self.growth.grown(each) for each in maps]
+    def grown(self, cross: FloatArray) -> _Candidate:
+        """Return what a map of leading factors grows to; several may grow at a time."""
+        return self.judged(Growth(self.left, self.right, allowed=self.allowed).grown(cross))
 
-        def grow(found: FloatArray) -> FloatArray:
-            return Growth(self.left, self.right, allowed=self.allowed).grown(found)
+    def judged(self, coupling: FloatArray) -> _Candidate:
+        """Return a candidate: a coupling, the partners that rows prefer, and how well they stand out."""
+        return _Candidate(self, coupling, coupling.argmax(axis=1), self.refinement.score(coupling))
 
-        return list(in_turn(grow, [(each,) for each in maps], n_jobs=n_jobs))
+
+def _grown(maps: Sequence[tuple[_Rows, FloatArray]]) -> list[_Candidate]:
+    """Return what maps of leading factors of some views grow to, on all cores at a time where rows are many."""
+    large = bool(maps) and len(maps[0][0].left) * len(maps[0][0].right) >= _LARGE_KERNEL
+    return list(in_turn(_Rows.grown, maps, n_jobs=workers() if large else 1))
 
 
 @dataclass
@@ -249,6 +256,7 @@ class Search:
         with cut_short(self.deadline):
             self._from_what_is_known()
         self._report(0, len(plan))
+        scores = [self.pool[0].score if self.pool else -np.inf]
         for generation, (size, view) in enumerate(plan, start=1):
             # Where nothing that is given leads anywhere, one generation is needed all the same.
             if self.pool and (not self.generations_wanted or self.stands_out or is_late(self.deadline)):
@@ -260,6 +268,9 @@ class Search:
                     self._try_first_maps(size, view)
                 self._cross()
             self._report(generation, len(plan))
+            scores.append(self.pool[0].score)
+            if len(scores) > _PATIENCE and scores[-1] < scores[-1 - _PATIENCE] + _GAIN * self.most_nats:
+                break
         return self._finished()
 
     def _try_maps_by_moments(self) -> None:
@@ -267,16 +278,18 @@ class Search:
 
         Clouds of many normal rows look alike under every turn. Moments are taken of all rows, and leave out none.
         """
-        for name, found in [] if is_late(self.deadline) else next(self.by_moments, [])[:_BY_MOMENTS]:
-            self._take(name, self.among[0], self.among[0].growth.grown(found))
+        found = [] if is_late(self.deadline) else next(self.by_moments, [])[:_BY_MOMENTS]
+        grown = _grown([(self.among[0], cross) for _, cross in found])
+        for (name, _), candidate in zip(found, grown, strict=True):
+            self._take(name, candidate)
 
     def _try_first_maps(self, size: int, view: _Rows) -> None:
         """Let the best of some random first maps grow."""
         maps = view.first_maps(size, self.rng)
         maps = maps[:1] if is_late(self.deadline) else maps
         name = f"{size} factors, scales {view.view.scales}"
-        for place, coupling in enumerate(view.grown(maps), start=1):
-            self._take(f"{name}, map {place}", view, coupling)
+        for place, candidate in enumerate(_grown([(view, cross) for cross in maps]), start=1):
+            self._take(f"{name}, map {place}", candidate)
 
     def _report(self, step: int, total: int) -> None:
         if self.callback is not None and self.pool:
@@ -299,11 +312,11 @@ class Search:
             among = coupling[np.ix_(*self.rows)]
             if among.any():
                 # Known pairs may all be of other rows than those that are searched.
-                self._take(name, view, view.growth.grown(view.growth.map_of(among, _SIZES[-1])))
-                self._take(f"{name}, all factors", view, view.growth.again(among, steps=_STEPS))
+                self._take(name, view.grown(view.growth.map_of(among, _SIZES[-1])))
+                self._take(f"{name}, all factors", view.judged(view.growth.again(among, steps=_STEPS)))
         for rank in self._seed_ranks(known):
             coupling = grown_from(view.growth, known, rank)
-            self._take(f"known pairs with {rank} factors", view, view.growth.again(coupling, steps=_STEPS))
+            self._take(f"known pairs with {rank} factors", view.judged(view.growth.again(coupling, steps=_STEPS)))
 
     def _seed_ranks(self, known: IntArray) -> list[int]:
         """Return the numbers of factors with which a map grows from known pairs; none where no pair is known."""
@@ -313,20 +326,18 @@ class Search:
         stand_out = max(view.left.signal_rank, view.right.signal_rank, 2)
         return sorted({round(times * stand_out) for times in _SEED_FACTORS})
 
-    def _take(self, name: str, view: _Rows, coupling: FloatArray) -> None:
-        """Judge what a first map has led to, and keep it among the best."""
-        candidate = self._keep(view, coupling)
+    def _take(self, name: str, candidate: _Candidate) -> None:
+        """Note what a first map has led to, and keep it among the best."""
+        self._keep(candidate)
         self.choices.append(candidate.choice)
         self.tried.append(Start(name, candidate.score))
 
-    def _keep(self, view: _Rows, coupling: FloatArray) -> _Candidate:
-        """Return a candidate, and keep it if it is better than those that are like it, and among the best."""
-        candidate = _Candidate(view, coupling, coupling.argmax(axis=1), view.refinement.score(coupling))
+    def _keep(self, candidate: _Candidate) -> None:
+        """Keep a candidate if it is better than those that are like it, and among the best."""
         alike = [one for one in self.pool if one.agrees(candidate.choice, _LIKE)]
         if all(candidate.score > one.score for one in alike):
             rest = [one for one in self.pool if not any(one is other for other in alike)]
             self.pool = sorted([*rest, candidate], key=lambda one: -one.score)[:_PARENTS]
-        return candidate
 
     def _cross(self) -> None:
         """Grow maps from what two candidates say together, those that agree most first.
@@ -339,13 +350,16 @@ class Search:
             for one, two in combinations(self.pool, 2)
             if (id(one), id(two)) not in self.crossed
         ]
+        children = []
         for _, one, two in sorted(pairs, key=lambda each: -each[0])[:_CHILDREN]:
             self.crossed[id(one), id(two)] = one, two
             first, second = one.coupling, two.coupling
             both = np.sqrt(first * second) if self.rng.random() < _HALF else _HALF * (first + second)
             view = (one, two)[int(self.rng.integers(2))].view
             size = int(self.rng.choice(_CHILD_SIZES))
-            self._keep(view, view.growth.grown(view.growth.map_of(both, size)))
+            children.append((view, view.growth.map_of(both, size)))
+        for child in _grown(children):
+            self._keep(child)
 
     def _finished(self) -> Form:
         """Return the best of the candidates once they are refined, matched among all rows."""
