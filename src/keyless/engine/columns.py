@@ -72,8 +72,11 @@ _MODEL_ROWS = 300
 _MORE_FACTORS = 5
 """Factors that both tables together may show beyond those of either."""
 
+_LITTLE_SEEN = 0.5
+"""Share of entries seen below which factors of few rows are told so badly that many models and rotations are tried."""
+
 _KICKS = 3
-"""Rounds in which rotations next to the best one are looked at, of few rows."""
+"""Rounds in which rotations next to the best one are looked at, of few rows of which little is seen."""
 
 _HELD_NOISE = 0.01
 """Part of a column's variance that is noise, in models of tables with so few entries that it cannot be estimated."""
@@ -155,11 +158,12 @@ class ColumnModel:
         models = [fit_table(*table, largest_rank=self.largest_rank) for table in tables]
         self.rank = min(max(model.rank for model in models) + _MORE_FACTORS, self.largest_rank)
         best: tuple[str, FloatArray, Matching | None] | None = None
-        plan = _plan(models, self.largest_rank)
+        sparse = self.seen < _LITTLE_SEEN
+        plan = _plan(models, self.largest_rank, sparse=sparse)
         for kind, rank in plan if few and not quick else plan[:1]:
             views = [_model(kind, rank, model, *table) for model, table in zip(models, tables, strict=True)]
             infos = [information(view, *table) for view, table in zip(views, self.tables, strict=True)]
-            turned = best_alignment(*infos, allowed=self.allowed, kicks=_KICKS if few else 0)
+            turned = best_alignment(*infos, allowed=self.allowed, kicks=_KICKS if few and sparse else 0)
             coupling = turned.coupling.astype(np.float32)
             matching = self.run(coupling) if few else None
             name = f"{turned.start}, factors turned, {kind} rank {rank}"
@@ -269,14 +273,18 @@ class ColumnModel:
         return ratios + self.head_start
 
 
-def _plan(models: Sequence[FactorModel], largest_rank: int) -> list[tuple[str, int]]:
+def _plan(models: Sequence[FactorModel], largest_rank: int, *, sparse: bool) -> list[tuple[str, int]]:
     """Return kinds and ranks of models of the tables: their own, and others at the larger rank and above.
 
     The rank of a table with few entries is found too small more often than too large, and one factor too many does
-    little harm.
+    little harm. Models of tables with many entries need no such help if they have the same rank.
     """
     rank = max(model.rank for model in models)
-    plan = [("own", rank), ("common", rank), ("common", rank + 1), ("held", rank), ("common", rank + 2)]
+    plan = [("own", rank)]
+    if sparse or models[0].rank != models[1].rank:
+        plan += [("common", rank), ("common", rank + 1)]
+    if sparse:
+        plan += [("held", rank), ("common", rank + 2)]
     return [(kind, wanted) for kind, wanted in plan if wanted <= max(largest_rank, rank)]
 
 
