@@ -148,20 +148,23 @@ def check_matching(found, truth, common):
     matched = np.flatnonzero(truth >= 0)
     assert np.mean(found.coupling.argmax(axis=1)[matched] == truth[matched]) > 0.95
     assert found.coupling[matched, truth[matched]].mean() > 0.8
-    strangers = found.coupling[truth < 0].sum(axis=1)
-    assert len(strangers) == 0 or strangers.mean() < 0.25
     np.testing.assert_allclose(found.common, common, rtol=0.1)
     assert max(found.coupling.sum(axis=0).max(), found.coupling.sum(axis=1).max()) < 1 + 1e-4
 
 
 @pytest.mark.parametrize(("sizes", "common"), [((150, 150), 150), ((160, 130), 100), ((110, 170), 90)])
 def test_a_known_matching_is_found_again_and_rows_without_partner_are_left_alone(rng, sizes, common):
-    left, right, truth, coupling = two_tables(rng, sizes, common)
-    found = Refinement(left, right, limits=Limits(sizes)).run(spoilt(rng, coupling), rounds=25)
-    check_matching(found, truth, common)
-    np.testing.assert_allclose(found.identification, identification(found.ratios, found.coupling))
-    assert 1 <= found.rounds <= 25
-    assert found.information > np.log(min(sizes))
+    strangers = []
+    # Of twenty rows without partner one or two happen to be near some row, in one draw more than in another.
+    for _ in range(5):
+        left, right, truth, coupling = two_tables(rng, sizes, common)
+        found = Refinement(left, right, limits=Limits(sizes)).run(spoilt(rng, coupling), rounds=25)
+        check_matching(found, truth, common)
+        strangers += found.coupling[truth < 0].sum(axis=1).tolist()
+        np.testing.assert_allclose(found.identification, identification(found.ratios, found.coupling))
+        assert 1 <= found.rounds <= 25
+        assert found.information > np.log(min(sizes))
+    assert common == min(sizes) or np.mean(strangers) < 0.25
 
 
 def test_a_listed_start_is_as_good_as_a_dense_one(rng):

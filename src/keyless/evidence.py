@@ -17,7 +17,7 @@ from scipy import sparse
 
 from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.engine.by_columns import ColumnLink
-from keyless.engine.crossing import FOUND_AGAIN, SOMEWHAT_ABOVE
+from keyless.engine.crossing import FOUND_AGAIN, SOMEWHAT_ABOVE, Crossing
 from keyless.engine.pair import PairLink
 from keyless.engine.refine import Refinement
 from keyless.engine.repeats import RepeatedSide
@@ -181,16 +181,17 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
     # Most matches must be right by their own probabilities, and the first choice of maps that have not seen them.
     stated = float(link.probability[rows].mean()) if rows.size else 0.0
     sharp = min(evidence.sharpness, stated) > _MOST
-    if rows.size and link.foretold.proven:
+    proven = bool(rows.size) and link.foretold.proven
+    if proven and not (link.crossings and _is_clear(link.crossings, evidence)):
         # Known pairs prove the map, and what share of first choices is right.
         belief = link.foretold.belief(stated)
         return replace(_judged(evidence, believed=True, sharp=sharp and stated * belief > _MOST), belief=belief)
+    if proven:
+        return _judged(evidence, believed=True, sharp=sharp)
     if not link.crossings:
         return evidence
     first, above = link.crossings[0], evidence.above_chance
-    # A comparison that was clear by itself did not ask whether the pairs are found again.
-    again = float(np.mean([float(one.above_chance > 0) if one.again is None else one.again for one in link.crossings]))
-    clear = above > first.clear and again >= _HARDLY_AGAIN
+    again, clear = _share_again(link.crossings), _is_clear(link.crossings, evidence)
     found_again = [one.again for one in link.crossings if one.again is not None]
     share_again = float(np.mean(found_again)) if found_again else 1.0
     if first.halved:
@@ -223,6 +224,19 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
         # Nothing else is in doubt, so what was found again from nothing tells how likely the map is right.
         judged = replace(judged, belief=_by_pairs_found_again(share_again))
     return judged
+
+
+def _share_again(crossings: Sequence[Crossing]) -> float:
+    """Return the mean share of pairs that were found again.
+
+    A comparison that was clear by itself did not ask whether the pairs are found again.
+    """
+    return float(np.mean([float(one.above_chance > 0) if one.again is None else one.again for one in crossings]))
+
+
+def _is_clear(crossings: Sequence[Crossing], evidence: Evidence) -> bool:
+    """Tell whether a link is clear of chance, and not among pairs of which hardly one is found again."""
+    return evidence.above_chance > crossings[0].clear and _share_again(crossings) >= _HARDLY_AGAIN
 
 
 def _refused(evidence: Evidence) -> Evidence:

@@ -6,6 +6,7 @@ import io
 import lzma
 import sqlite3
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.sax.saxutils import escape
@@ -19,7 +20,9 @@ from hostile.names import NAMES
 
 ENDINGS = [
     *(".csv", ".tsv", ".txt", ".parquet", ".csv.gz", ".csv.bz2", ".csv.xz", ".csv.zst", ".parquet.gz"),
-    *(".xlsx", ".ods", ".db", ".duckdb"),
+    *(".xlsx", ".ods", ".db"),
+    # Files of DuckDB are made where it is installed.
+    *([".duckdb"] if find_spec("duckdb") else []),
 ]
 
 _PIECES = [b",", b'"', b"\n", b"\r\n", b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"1e999", b"-", b"nan", b"\xe9", b"a" * 999]

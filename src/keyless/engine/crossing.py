@@ -28,7 +28,7 @@ from keyless.engine.task import Task
 from keyless.model.factors import Factors, whitened
 from keyless.pairs.limits import Limits
 from keyless.progress import cut_short, is_late
-from keyless.sizes import FEW_ROWS, TELLING_ROWS
+from keyless.sizes import TELLING_ROWS
 
 __all__ = ["FAR_ABOVE", "FOUND_AGAIN", "SOMEWHAT_ABOVE", "Crossing", "crossings"]
 
@@ -174,7 +174,7 @@ def crossings(
     found: list[Crossing] = []
     rng = np.random.default_rng([task.seed, 5])
     matched = np.flatnonzero(permutation >= 0)
-    if sides is not None and form.by_columns and len(matched) <= FEW_ROWS:
+    if sides is not None and form.by_columns:
         if len(matched) < _FEWEST_BY_COLUMNS:
             compared = _shuffled_columns(form, sides, limits, rng, starts)
         else:
@@ -332,7 +332,7 @@ def _halved_columns(
     """
     rows = np.flatnonzero(permutation >= 0)
     while True:
-        chosen = rng.permutation(rows)
+        chosen = rng.permutation(rows)[:_MOST_PAIRS]
         half = len(chosen) // 2
         left, own = sides[0].some(np.sort(chosen[:half]))
         (right, partners), (crossed, others) = (

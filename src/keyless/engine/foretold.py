@@ -33,6 +33,9 @@ _PROVEN = 1e-3
 _PARTS = 10
 """Parts of the known pairs that are left out in turn, each for one search."""
 
+_HOPELESS, _PARTS_OF_HOPELESS = 0.3, 5
+"""The same probability from which a map is given up, and after how many parts."""
+
 
 @dataclass(frozen=True)
 class Foretold:
@@ -59,14 +62,15 @@ class Foretold:
         """Return what stated probabilities are to be multiplied by, so that they hold for the pairs left out.
 
         That is how many first choices are right, over how many were expected to be, as if two more pairs had been
-        foretold just as stated; 1 at the most. Rows that were asked for because they are in doubt are thus compared
-        with what was stated of them, and do not count against all others.
+        foretold just as stated; 1 at the most. The searches that are told less may know how little they know: then as
+        many are expected as the link states of its matches.
 
         Args:
             stated: mean stated probability of the matches.
         """
         more = _BEFORE * max(stated, 1e-12)
-        return min(1.0, (self.first + more) / (self.expected + more))
+        expected = max(self.expected, self.pairs * stated)
+        return min(1.0, (self.first + more) / (expected + more))
 
 
 def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None = None) -> Foretold:
@@ -87,7 +91,7 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
     if len(known) < FEWEST_KNOWN:
         return Foretold()
     for part in range(min(_PARTS, len(known))):
-        if is_late(deadline):
+        if is_late(deadline) or (part >= _PARTS_OF_HOPELESS and _chance(shares) > _HOPELESS):
             break
         forgotten = known[part::_PARTS]
         others = replace(limits, known=np.delete(known, np.s_[part::_PARTS], axis=0))
@@ -106,5 +110,13 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
             rank = max(int(np.sum(free >= ratios[row, column])), 1)
             first += rank == 1
             shares.append(rank / max(len(free), 1))
-    chance = float(gamma.sf(-np.sum(np.log(shares)), len(shares))) if shares else 1.0
-    return Foretold(len(shares), first, expected, chance)
+    return Foretold(len(shares), first, expected, _chance(shares))
+
+
+def _chance(shares: list[float]) -> float:
+    """Return how likely ranks as high as these are by a map that says nothing; 1 where there is none.
+
+    Args:
+        shares: rank of the true partner of each row, as a share of all partners that it may have.
+    """
+    return float(gamma.sf(-np.sum(np.log(shares)), len(shares))) if shares else 1.0

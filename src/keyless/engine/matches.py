@@ -68,6 +68,17 @@ _EVEN = 0.5
 _ODD_ROWS = 0.05
 """Share of rows whose partner is taken to say nothing about the power, so that a few odd rows do not decide it."""
 
+_VERY_ODD_ROWS = 0.005
+"""The same share where it is asked whether every row has a partner: rows that have none must count."""
+
+_HARDLY_LOST, _MUCH_LOST = 0.03, 0.1
+"""Nats per row by which partners are less likely than under the best power: up to the first every row has one, beyond
+the second some have none, and in between other questions decide.
+
+By models of all columns, of real tables with a tenth or a fifth of their entries missing, it was 0.00 to 0.06 where
+every row has a partner, 0.06 to 0.29 where either table lacks a twentieth of the rows (pairs of
+benchmarks/bench_real.py with other seeds than it reports)."""
+
 _LARGEST_EXPONENT = 60.0
 """Nats beyond which it does not matter how far a candidate is ahead; single precision holds their exponential."""
 
@@ -98,7 +109,10 @@ def matched(ratios: FloatArray, every_row: bool | None, *, crowded: bool = False
         return _every_row(ratios, whole)
     listed = _possible(ratios)
     first = posterior(listed)
-    if every_row is None and hardly_one_alone(first):
+    if every_row is None and not crowded and ratios.shape[0] == ratios.shape[1] >= TELLING_ROWS:
+        lost = _lost_by_all(ratios, whole)
+        every_row = True if lost <= _HARDLY_LOST else False if lost > _MUCH_LOST else None
+    if every_row or (every_row is None and hardly_one_alone(first)):
         return _every_row(ratios, whole)
     most = most_partners(ratios)
     found = _at_most(listed, first, most)
@@ -172,6 +186,19 @@ def fitted_power(ratios: FloatArray, rows: IntArray, columns: IntArray) -> float
     """
     if len(rows) < _FEWEST_PAIRS:
         return 1.0
+    found = _likelihoods(ratios, rows, columns, odd_rows=_ODD_ROWS)[0]
+    return float(_POWERS[found >= found.max() - NOT_REFUTED].max())
+
+
+def _likelihoods(ratios: FloatArray, rows: IntArray, columns: IntArray, *, odd_rows: float) -> tuple[FloatArray, int]:
+    """Return the log-likelihood that partners are picked by each other under each power, and of how many rows it is.
+
+    Args:
+        ratios: left × right rows, log-likelihood ratios; −∞ where a pair is impossible.
+        rows: left row of each pair of partners.
+        columns: right row of each.
+        odd_rows: share of rows whose partner is taken to say nothing.
+    """
     some = np.linspace(0, len(rows) - 1, min(len(rows), _ROWS_LOOKED_AT)).astype(np.int64)
     rows, columns = rows[some], columns[some]
     own = ratios[rows, columns][:, None]
@@ -182,11 +209,25 @@ def fitted_power(ratios: FloatArray, rows: IntArray, columns: IntArray) -> float
         total = 0.0
         for ahead in sides:
             picked = 1.0 / np.exp(np.minimum(power * ahead, _LARGEST_EXPONENT)).sum(axis=1, dtype=np.float64)
-            total += 0.5 * float(np.log((1 - _ODD_ROWS) * picked + _ODD_ROWS / ahead.shape[1]).sum())
+            total += 0.5 * float(np.log((1 - odd_rows) * picked + odd_rows / ahead.shape[1]).sum())
         return total
 
-    found = np.array([likelihood(power) for power in _POWERS])
-    return float(_POWERS[found >= found.max() - NOT_REFUTED].max())
+    return np.array([likelihood(power) for power in _POWERS]), len(rows)
+
+
+def _lost_by_all(ratios: FloatArray, whole: IntArray) -> float:
+    """Return the nats per row by which partners are less likely than under the best power if every row has one.
+
+    Ratios of a model of all columns are as large as they should be. A row without partner that is given one is beaten
+    by others far more often than the ratios say, and only a low power would make it likely.
+
+    Args:
+        ratios: left × right rows, log-likelihood ratios by a model of all columns.
+        whole: the matches where every row is given a partner.
+    """
+    rows = np.flatnonzero(whole >= 0)
+    found, count = _likelihoods(ratios, rows, whole[rows], odd_rows=_VERY_ODD_ROWS)
+    return float(found.max() - found[-1]) / count
 
 
 def _at_most(ratios: sparse.csr_array, found: Posterior, most: float) -> Posterior:

@@ -295,7 +295,8 @@ def _finished(
         form = best
     if columns is not None and has_gaps(left, right) and not is_late(deadline):
         found = columns.run(form.matching.coupling, common=form.matching.common)
-        if found is not None and found.strength > form.matching.strength:
+        # Predictions from filled entries seem surer than they are: they must be clearly better.
+        if found is not None and CLEARLY_MORE * found.strength >= form.matching.strength:
             form = replace(form, matching=found, by_columns=True)
     return form
 
