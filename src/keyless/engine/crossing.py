@@ -22,6 +22,7 @@ from keyless.engine.columns import ColumnModel, stands_out
 from keyless.engine.corroboration import BY_ITSELF, corroboration
 from keyless.engine.forms import ROWS_PER_FACTOR, Form, View, searched_views
 from keyless.engine.refine import Matching, Refinement, identification, smoothed
+from keyless.engine.repeats import seem_repeated
 from keyless.engine.search import Search
 from keyless.engine.side import Side
 from keyless.engine.task import Task
@@ -34,6 +35,7 @@ __all__ = ["FAR_ABOVE", "FOUND_AGAIN", "SOMEWHAT_ABOVE", "Crossing", "crossings"
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _GENERATIONS_OF_SEARCH = 4
 """Generations of the searches of a crossing: fewer than for data, since there are several."""
@@ -180,9 +182,10 @@ def crossings(
         else:
             compared = _halved_columns(form, sides, permutation, limits, rng=rng, starts=starts)
     elif min(limits.shape) < TELLING_ROWS or limits.groups is not None:
-        compared = _shuffled(form, limits, rng) if _is_changed(form, limits) else _unchanged(form)
+        once, among = _each_entity_once(form, permutation, limits)
+        compared = _shuffled(once, among, rng) if _is_changed(form, limits) else _unchanged(form)
     else:
-        compared = _halved(form, permutation, rng, starts)
+        compared = _halved(form, permutation, limits, rng, starts)
     for number in range(1, task.comparisons + 1):
         if is_late(deadline):
             break
@@ -237,16 +240,25 @@ def _exchanged(
 
 
 def _halved(
-    form: Form, permutation: IntArray, rng: np.random.Generator, starts: Sequence[tuple[str, FloatArray]]
+    form: Form,
+    permutation: IntArray,
+    limits: Limits,
+    rng: np.random.Generator,
+    starts: Sequence[tuple[str, FloatArray]],
 ) -> Iterator[Crossing]:
     """Yield comparisons of random halves of the rows, each with its own partners and with those of the other.
 
     Rows that were matched to nobody are dealt to the halves as well. Where many are, the others were picked because
-    they agree; so the best pairs of chance are picked alike.
+    they agree; so the best pairs of chance are picked alike. Rows that seem to be repeats of matched ones are left out:
+    in the other half, the search for chance would find their true partners.
     """
     columns = len(form.right.scores)
     matched = np.flatnonzero(permutation >= 0)
-    alone = np.flatnonzero(permutation < 0), np.setdiff1d(np.arange(columns), permutation)
+    repeats = _repeats(form, permutation, limits)
+    alone = (
+        np.flatnonzero((permutation < 0) & ~repeats[0]),
+        np.setdiff1d(np.flatnonzero(~repeats[1]), permutation),
+    )
     share = _share_looked_at(len(matched), max(len(permutation), columns))
     while True:
         halves = _dealt(rng, matched, share)
@@ -418,6 +430,30 @@ def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[
                 clear=_CLEAR_WITH_DIRECTIONS,
             )
         yield found
+
+
+def _repeats(form: Form, permutation: IntArray, limits: Limits) -> tuple[BoolArray, BoolArray]:
+    """Tell which rows without match are repeats of matched ones: all left ones if the caller says so."""
+    if limits.shares:
+        return permutation < 0, np.zeros(limits.shape[1], dtype=bool)
+    return seem_repeated(form.matching.ratios, permutation)
+
+
+def _each_entity_once(form: Form, permutation: IntArray, limits: Limits) -> tuple[Form, Limits]:
+    """Return a link without the rows that seem to be repeats of matched ones, as it is where there are none.
+
+    Maps of a fold have seen a row that a row of the fold repeats, so that both data and chance would seem to be surer.
+    """
+    repeats = _repeats(form, permutation, limits)
+    rows, columns = (np.flatnonzero(~side) for side in repeats)
+    among = limits.some(rows, columns)
+    left, right = _some(form.left, rows), _some(form.right, columns)
+    pairs = np.zeros(among.shape)
+    place = np.append(np.cumsum(~repeats[1]) - 1, -1)[permutation[rows]]
+    matched = np.flatnonzero(place >= 0)
+    pairs[matched, place[matched]] = 1.0
+    same = _refined(Refinement(left.compact, right.compact, limits=among), pairs, (left, right))
+    return replace(form, left=left, right=right, matching=same), among
 
 
 def _is_changed(form: Form, limits: Limits) -> bool:

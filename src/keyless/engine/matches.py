@@ -41,6 +41,9 @@ __all__ = [
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
+_FEWEST_STATED = 0.5
+"""Share of the matches that must be likely enough to be stated for the others to be left out."""
+
 _MOST_RIVALS = 64
 """Likeliest partners of a row that are weighed against each other; where more are near, none stands out anyway."""
 
@@ -254,8 +257,15 @@ def _with_common(ratios: sparse.csr_array, common: float) -> Posterior:
 
 
 def likely_matches(permutation: IntArray, chances: Posterior) -> IntArray:
-    """Return the matches that are likely enough to be stated; −1 for all other rows."""
-    return np.where((permutation >= 0) & (chances.answers(permutation) >= LEAST_STATED), permutation, -1)
+    """Return the matches that are likely enough to be stated; −1 for all other rows.
+
+    Where most of the rows have a partner, but nobody can tell which of several rows it is, all matches are returned,
+    with probabilities that say so: otherwise a map could not be judged whose rows are alike, or repeated.
+    """
+    likely = (permutation >= 0) & (chances.answers(permutation) >= LEAST_STATED)
+    if likely.sum() < _FEWEST_STATED * np.sum(permutation >= 0):
+        return permutation
+    return np.where(likely, permutation, -1)
 
 
 def hardly_one_alone(chances: Posterior) -> bool:

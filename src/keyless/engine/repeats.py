@@ -15,7 +15,15 @@ from scipy import sparse
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, LEAST_STATED, best_other, largest, less_crowding, pair_places
 
-__all__ = ["RepeatedSide", "Rivals", "SharedPartners", "best_rivals", "repeated_side", "shared_partners"]
+__all__ = [
+    "RepeatedSide",
+    "Rivals",
+    "SharedPartners",
+    "best_rivals",
+    "repeated_side",
+    "seem_repeated",
+    "shared_partners",
+]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -49,28 +57,43 @@ def repeated_side(permutation: IntArray, probability: FloatArray, rivals: Rivals
         probability: of each left row's match.
         rivals: see `best_rivals`.
     """
-    own = np.flatnonzero(permutation >= 0)
-    wrong = float(np.sum(1.0 - probability[own]))
-    taken = np.zeros(len(rivals[1]), dtype=bool)
-    taken[permutation[own]] = True
-    left = _beyond_chance(rivals[0], permutation >= 0, wrong=wrong, choices=len(rivals[1]))
-    right = _beyond_chance(rivals[1], taken, wrong=wrong, choices=len(rivals[0]))
+    wrong = float(np.sum(1.0 - probability[permutation >= 0]))
+    fits = _fit_taken_partners(permutation, rivals)
+    left = _beyond_chance(fits[0], int(np.sum(permutation < 0)), wrong=wrong)
+    right = _beyond_chance(fits[1], len(rivals[1]) - int(np.sum(permutation >= 0)), wrong=wrong)
     if max(left, right) <= 0:
         return ""
     return "left" if left > right else "right"
 
 
-def _beyond_chance(rivals: FloatArray, matched: BoolArray, *, wrong: float, choices: int) -> float:
-    """Return by how many standard errors too many rows without match fit a partner of another row; minus the limit.
+def seem_repeated(ratios: Any, permutation: IntArray) -> tuple[BoolArray, BoolArray]:
+    """Tell which left and which right rows have no match, but fit a partner of another row as well as a partner does.
+
+    Args:
+        ratios: left × right rows, log-likelihood ratios, dense or sparse.
+        permutation: the right row of each left row, −1 for none.
+    """
+    return _fit_taken_partners(permutation, best_rivals(ratios, permutation))
+
+
+def _fit_taken_partners(permutation: IntArray, rivals: Rivals) -> tuple[BoolArray, BoolArray]:
+    """Tell which rows without match fit a partner of another row.
 
     To fit, a candidate must also be likelier than not the partner of a row that has one among so many choices.
     """
-    if not matched.any() or matched.all():
-        return -_ERRORS
-    usual = np.quantile(rivals[matched], _RARELY, method="higher")
-    fits = int(np.sum(rivals[~matched] > max(usual, np.log(choices))))
-    expected = wrong + (1.0 - _RARELY) * float(np.sum(~matched))
-    return float((fits - expected) / np.sqrt(expected + 1.0)) - _ERRORS
+    taken = np.zeros(len(rivals[1]), dtype=bool)
+    taken[permutation[permutation >= 0]] = True
+    fits = []
+    for best, matched, choices in zip(rivals, (permutation >= 0, taken), (len(rivals[1]), len(rivals[0])), strict=True):
+        usual = np.quantile(best[matched], _RARELY, method="higher") if matched.any() else np.inf
+        fits.append(~matched & (best > max(usual, np.log(max(choices, 1)))))
+    return fits[0], fits[1]
+
+
+def _beyond_chance(fits: BoolArray, unmatched: int, *, wrong: float) -> float:
+    """Return by how many standard errors too many rows without match fit a partner of another row; minus the limit."""
+    expected = wrong + (1.0 - _RARELY) * unmatched
+    return float((fits.sum() - expected) / np.sqrt(expected + 1.0)) - _ERRORS
 
 
 def best_rivals(ratios: Any, permutation: IntArray) -> Rivals:
