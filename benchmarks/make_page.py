@@ -28,6 +28,8 @@ What the columns of tables about linking mean:
   *Calibration error*: by how much stated probabilities and shares of right matches differ on average.
 * *nats above chance*: by how much the matches fit better than the best matches that a search finds in tables that have
   nothing to do with each other; 1 nat is a factor of 2.7 in likelihood, for each row.
+* *FOSCTTM*: of the other rows, the share that a soft coupling ranks before the true partner. Ties count one half, and
+  the mean is taken over the rows of both tables: 0 is perfect, 0.5 is chance.
 * *oracle*: a method that knows the true factors or the true order, which no real method can; what it gets wrong cannot
   be got right.
 * *–*: there is nothing to measure. In tables without a common entity, for example, no recall exists.
