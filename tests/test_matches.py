@@ -121,3 +121,21 @@ def test_rows_that_are_left_over_are_each_others_partners_or_not(rng, rows, left
     pairs = np.diag((permutation >= 0).astype(float))
     chances = Posterior(sparse.csr_array(pairs), float(rows - left), 0.0)
     assert _left_over_are_partners(ratios, permutation, every_row_matched(ratios), chances) is same
+
+
+@pytest.mark.parametrize("rows", [20, 120])
+def test_where_no_pair_is_possible_nobody_is_matched(rows):
+    permutation, chances, _ = matched(np.full((rows, rows), -np.inf), None)
+    assert (permutation == -1).all()
+    assert chances.common == 0
+
+
+def test_rows_of_which_nobody_can_tell_which_is_the_partner_are_matched_with_a_low_probability():
+    """Every right row has three equal candidates, of which one is matched: with a third, not with certainty."""
+    ratios = np.repeat(np.where(np.eye(50) > 0, 12.0, -12.0), 3, axis=0)
+    permutation, chances, every_row = matched(ratios, False)
+    own = np.flatnonzero(permutation >= 0)
+    assert not every_row
+    assert len(own) == len(np.unique(permutation[own])) == 50
+    assert (permutation[own] == own // 3).all()
+    np.testing.assert_allclose(chances.answers(permutation)[own], 1 / 3, atol=0.05)

@@ -7,6 +7,7 @@ from scipy import sparse
 import keyless
 from keyless.datasets import make_shuffled_tables
 from keyless.engine import best_rivals, repeated_side, shared_partners
+from keyless.engine.repeats import seem_repeated
 from keyless.pairs.limits import Limits
 from keyless.report import render
 
@@ -51,6 +52,37 @@ def test_every_row_gets_its_own_partner(options, tmp_path):
     links.save(tmp_path / "run.keyless")
     np.testing.assert_array_equal(keyless.load(tmp_path / "run.keyless").permutations["people"], found)
     assert "visits" in render(links)
+
+
+@pytest.mark.parametrize(
+    ("rows", "noise"),
+    [(60, 0.0), pytest.param(100, 0.0, marks=pytest.mark.slow), pytest.param(100, 0.3, marks=pytest.mark.slow)],
+)
+def test_few_entities_and_exact_copies_are_linked_when_told(rows, noise):
+    tables, truth = repeated(3, rows=rows, noise=noise)
+    links = keyless.link(tables, repeats="visits", random_state=0)
+    assert links.evidence.verdict == "linked"
+    found = links.permutations["people"]
+    assert np.mean((found == truth)[found >= 0]) > 0.85
+
+
+def test_exact_copies_are_noticed():
+    tables, _ = repeated(3, rows=60, noise=0.0)
+    links = keyless.link(tables, random_state=0)
+    assert (links.evidence.verdict, links.evidence.doubt, links.repeated) == ("uncertain", "repeats", "visits")
+
+
+def test_rows_that_fit_a_taken_partner_seem_repeated():
+    ratios = np.full((6, 4), -9.0)
+    ratios[[0, 1, 2, 3], [0, 1, 2, 3]] = 9.0
+    ratios[4, 1] = 8.0
+    permutation = np.array([0, 1, 2, 3, -1, -1])
+    left, right = seem_repeated(ratios, permutation)
+    assert left.tolist() == [False, False, False, False, True, False]
+    assert not right.any()
+    nobody = seem_repeated(ratios, np.full(6, -1))
+    assert not nobody[0].any()
+    assert not nobody[1].any()
 
 
 @pytest.mark.slow

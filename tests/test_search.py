@@ -8,6 +8,7 @@ from keyless.engine.forms import View, searched_views
 from keyless.engine.search import Search
 from keyless.model.factors import principal_factors
 from keyless.pairs.limits import Limits
+from keyless.progress import Deadline
 
 ROWS = 150
 
@@ -58,6 +59,43 @@ def test_of_candidates_that_are_alike_the_best_is_kept(rng):
     assert searched.pool == [max((good, better), key=lambda one: one.score)]
 
 
+def test_what_known_pairs_say_counts_for_more_than_the_score(rng):
+    known = np.stack([np.arange(0, ROWS, 10)] * 2, axis=1)
+    searched = Search(views(rng), Limits((ROWS, ROWS), known=known))
+    rows = searched.among[0]
+    turned = np.roll(np.eye(ROWS, dtype=np.float32), 1, axis=1)
+    wrong, right = rows.judged(turned), rows.judged(half_right(rng, 0.8))
+    assert wrong.contradicted
+    assert not right.contradicted
+    wrong.score = 10.0
+    searched._take("wrong", wrong)
+    assert not searched.stands_out
+    assert not searched.convincing
+    searched._take("right", right)
+    assert searched.pool[0] is right
+
+
+def test_all_sizes_of_first_maps_come_before_any_is_tried_again(rng):
+    both = [*views(rng), *views(rng)]
+    plan = Search(both, Limits((ROWS, ROWS)))._plan()
+    sizes = [size for size, _ in plan]
+    several = sorted(set(sizes))
+    assert sizes[: len(several)] == several
+    for size in several:
+        # Each of them on both kinds of scales.
+        assert len({id(view) for each, view in plan if each == size}) == 2
+
+
+def test_the_mean_coupling_is_of_all_candidates(rng):
+    searched = Search(views(rng), Limits((ROWS, ROWS)))
+    couplings = [half_right(rng) for _ in range(3)]
+    for number, coupling in enumerate(couplings):
+        searched._take(f"candidate {number}", searched.among[0].judged(coupling))
+    np.testing.assert_allclose(searched.mean_coupling, np.mean(couplings, axis=0), rtol=1e-6)
+    searched.sampled = True
+    assert searched.mean_coupling is None
+
+
 def test_the_right_pairs_have_the_highest_score(rng):
     rows = Search(views(rng), Limits((ROWS, ROWS))).among[0]
     right = rows.judged(np.eye(ROWS, dtype=np.float32)).score
@@ -85,6 +123,31 @@ def test_without_generations_only_what_is_given_is_refined(rng):
     assert {one.name for one in searched.tried} == {"given", "given, all factors"}
     assert told == [("search", 0)]
     assert np.mean(form.matching.ratios.argmax(axis=1) == np.arange(ROWS)) > 0.9
+
+
+def test_what_is_given_is_tried_though_time_is_up(rng):
+    start = np.eye(ROWS, dtype=np.float32)
+    searched = Search(views(rng), Limits((ROWS, ROWS)), starts=[("given", start)], deadline=Deadline(0))
+    form = searched.run()
+    assert {one.name for one in searched.tried} == {"given, all factors"}
+    assert np.mean(form.matching.ratios.argmax(axis=1) == np.arange(ROWS)) > 0.9
+
+
+def test_the_table_with_more_rows_may_stand_on_either_side(rng):
+    """Rows without partner are judged on neither side: the score is that of the rows that have one."""
+    (view,) = views(rng, rows=2 * ROWS)
+    few = np.arange(ROWS)
+    right = np.eye(2 * ROWS, dtype=np.float32)[:, few]
+    scores = []
+    for shape, coupling in (((2 * ROWS, ROWS), right), ((ROWS, 2 * ROWS), right.T)):
+        sides = [
+            principal_factors(side.scores[:size]) for side, size in zip((view.left, view.right), shape, strict=True)
+        ]
+        rows = Search([View("auto", *sides)], Limits(shape)).among[0]
+        scores.append(rows.judged(np.ascontiguousarray(coupling)).score)
+        assert len(rows.judged(np.ascontiguousarray(coupling)).choice) == ROWS
+    assert min(scores) > 0.7 * np.log(2 * ROWS)
+    assert abs(scores[0] - scores[1]) < 0.3
 
 
 def test_a_start_that_couples_nothing_is_no_trouble(rng):

@@ -249,7 +249,8 @@ class Searches(Prepared):
             ranked = sorted(combinations(groups, 2), key=lambda pair: -min(self.seen(group) for group in pair))
             for left, right in ranked:
                 link = self.searched(left, right)
-                if stands_out(link.form.matching):
+                # A link that chance does as well as is no reason to join tables, however far partners stand out.
+                if stands_out(link.form.matching) and not link.crossings:
                     groups = [one for one in groups if one not in (left, right)]
                     groups.append(left.with_partners(right, link.permutation))
                     joins = len(self.tables) - 1
@@ -316,7 +317,10 @@ class Searches(Prepared):
             rows, columns = left.entities_of(0), right.entities_of(number)
             among = np.ix_(rows, columns)
             whole = len(rows) == len(left) and len(columns) == len(right) and len(left.numbers) == 1
-            coupling = link.pairs if whole else link.pairs[among]
+            # Where nothing is believed, all candidates together order the rows better than the best of them.
+            pairs: Any = link.mean_coupling if evidence.verdict == "unlinkable" else None
+            pairs = link.pairs if pairs is None else pairs
+            coupling = pairs if whole else pairs[among]
             if places is not None and len(left.numbers) > 1:
                 coupling = places @ coupling
                 allowed = self.limits_of_tables[number - 1].mask()

@@ -33,7 +33,7 @@ from keyless.model.factors import Factors, whitened
 from keyless.pairs.likelihood import FORBIDDEN, pair_log_ratio
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import scaled
-from keyless.progress import Deadline, is_late
+from keyless.progress import Deadline, cut_short, is_late
 from keyless.sizes import FEW_ROWS
 
 __all__ = ["MOST_COLUMNS", "ColumnModel", "are_few", "has_gaps", "is_narrow", "stands_out", "suits"]
@@ -141,7 +141,7 @@ class ColumnModel:
         self.folds = place % _FOLDS
         self.parts = self.folds * _FINER + place // _FOLDS % _FINER
 
-    def found(self, *, quick: bool = False) -> tuple[str, FloatArray, Matching | None]:
+    def found(self, *, quick: bool = False) -> tuple[str, FloatArray, Matching | None] | None:
         """Return where the factors of one table are turned onto those of the other, and what that leads to.
 
         Of many rows only the tables' own models are tried, and the coupling is for others to refine.
@@ -150,29 +150,32 @@ class ColumnModel:
             quick: whether only the tables' own models are tried.
 
         Returns:
-            The name and the coupling of the best rotation, and the best matching from it.
+            The name and the coupling of the best rotation, and the best matching from it; None where time was up
+            before any rotation was found.
         """
         few = max(self.limits.shape) <= FEW_ROWS
-        rows = [np.linspace(0, size - 1, min(size, _MODEL_ROWS)).astype(np.int64) for size in self.limits.shape]
-        tables = [(values[some], mask[some]) for (values, mask), some in zip(self.tables, rows, strict=True)]
-        models = [fit_table(*table, largest_rank=self.largest_rank) for table in tables]
-        self.rank = min(max(model.rank for model in models) + _MORE_FACTORS, self.largest_rank)
-        best: tuple[str, FloatArray, Matching | None] | None = None
         sparse = self.seen < _LITTLE_SEEN
-        plan = _plan(models, self.largest_rank, sparse=sparse)
-        for kind, rank in plan if few and not quick else plan[:1]:
-            views = [_model(kind, rank, model, *table) for model, table in zip(models, tables, strict=True)]
-            infos = [information(view, *table) for view, table in zip(views, self.tables, strict=True)]
-            turned = best_alignment(*infos, allowed=self.allowed, kicks=_KICKS if few and sparse else 0)
-            coupling = turned.coupling.astype(np.float32)
-            matching = self.run(coupling) if few else None
-            name = f"{turned.start}, factors turned, {kind} rank {rank}"
-            if best is None or best[2] is None or (matching is not None and matching.better_than(best[2])):
-                best = name, coupling, matching
-            if is_late(self.deadline) or (best[2] is not None and stands_out(best[2])):
-                break
-        if best is None:
-            raise RuntimeError("no model was tried")
+        kicks = _KICKS if few and sparse and not quick else 0
+        best: tuple[str, FloatArray, Matching | None] | None = None
+        with cut_short(self.deadline):
+            rows = [np.linspace(0, size - 1, min(size, _MODEL_ROWS)).astype(np.int64) for size in self.limits.shape]
+            tables = [(values[some], mask[some]) for (values, mask), some in zip(self.tables, rows, strict=True)]
+            models = [fit_table(*table, largest_rank=self.largest_rank) for table in tables]
+            self.rank = min(max(model.rank for model in models) + _MORE_FACTORS, self.largest_rank)
+            plan = _plan(models, self.largest_rank, sparse=sparse)
+            for kind, rank in plan if few and not quick else plan[:1]:
+                views = [_model(kind, rank, model, *table) for model, table in zip(models, tables, strict=True)]
+                infos = [information(view, *table) for view, table in zip(views, self.tables, strict=True)]
+                turned = best_alignment(*infos, allowed=self.allowed, kicks=kicks)
+                coupling = turned.coupling.astype(np.float32)
+                name = f"{turned.start}, factors turned, {kind} rank {rank}"
+                if best is None:
+                    best = name, coupling, None
+                matching = self.run(coupling) if few else None
+                if best[2] is None or (matching is not None and matching.better_than(best[2])):
+                    best = name, coupling, matching
+                if is_late(self.deadline) or (best[2] is not None and stands_out(best[2])):
+                    break
         return best
 
     def run(self, coupling: FloatArray, *, common: float | None = None) -> Matching | None:

@@ -401,8 +401,10 @@ def _by_columns(
     columns: ColumnModel, left: Side, right: Side, starts: Sequence[tuple[str, FloatArray]]
 ) -> Matching | None:
     """Search two tables from nothing, and return the matching by a model of all columns; None where it has no pairs."""
-    name, turned, first = columns.found(quick=True)
-    starts, views = [*starts, (name, turned)], searched_views(left, right)
+    views, first = searched_views(left, right), None
+    turned = columns.found(quick=True)
+    if turned is not None:
+        starts, first = [*starts, turned[:2]], turned[2]
     by_map = Search(views, columns.limits, starts=starts, generations=_GENERATIONS_OF_SEARCH).run().matching
     second = columns.run(by_map.coupling, common=by_map.common)
     return max((each for each in (first, second) if each is not None), key=lambda one: one.strength, default=None)

@@ -34,7 +34,7 @@ _PARTS = 10
 """Parts of the known pairs that are left out in turn, each for one search."""
 
 _HOPELESS, _PARTS_OF_HOPELESS = 0.3, 5
-"""The same probability from which a map is given up, and after how many parts."""
+"""If the probability is above the first after so many parts, the map is given up and no further parts are tried."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
     first, expected = 0, 0.0
     if len(known) < FEWEST_KNOWN:
         return Foretold()
+    views = [view for view in form.searched if view.scales == form.scales] or form.searched[:1]
     for part in range(min(_PARTS, len(known))):
         if is_late(deadline) or (part >= _PARTS_OF_HOPELESS and _chance(shares) > _HOPELESS):
             break
@@ -99,11 +100,11 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
         start[others.known[:, 0], others.known[:, 1]] = 1.0
         ratios: Any = None
         with cut_short(deadline):
-            search = Search(form.searched[:1], others, starts=[("known pairs", start)], generations=0)
+            search = Search(views, others, starts=[("known pairs", start)], generations=0)
             ratios = averaged_over_replicates(search.run(), limits=others)
         if ratios is None:
             break
-        chances = matched(ratios, None)[1].pairs
+        chances = matched(ratios, None, crowded=True)[1].pairs
         for row, column in forgotten:
             expected += float(chances[row, int(np.argmax(ratios[row]))])
             free = ratios[row, np.isfinite(ratios[row])]

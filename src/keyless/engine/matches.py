@@ -229,6 +229,8 @@ def _lost_by_all(ratios: FloatArray, whole: IntArray) -> float:
         whole: the matches where every row is given a partner.
     """
     rows = np.flatnonzero(whole >= 0)
+    if not rows.size:
+        return 0.0
     found, count = _likelihoods(ratios, rows, whole[rows], odd_rows=_VERY_ODD_ROWS)
     return float(found.max() - found[-1]) / count
 

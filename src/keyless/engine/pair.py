@@ -63,6 +63,7 @@ class PairLink:
         status: how the search ended, with advice.
         starts: how the candidates came to be.
         orders: the caller's row of each row in the engine's order, left and right.
+        mean_coupling: of all candidates of the search, left × right rows; see `Search.mean_coupling`.
     """
 
     permutation: IntArray
@@ -78,6 +79,7 @@ class PairLink:
     foretold: Foretold = field(default_factory=Foretold)
     starts: tuple[Start, ...] = ()
     orders: tuple[IntArray, IntArray] = field(default_factory=lambda: (np.empty(0, np.int64),) * 2, repr=False)
+    mean_coupling: FloatArray | None = field(default=None, repr=False)
 
     @property
     def factors(self) -> tuple[Factors, Factors]:
@@ -174,11 +176,13 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
     with one_thread():
         few = are_few(left, right)
         columns = ColumnModel(left, right, limits=own, deadline=deadline) if is_narrow(left, right) else None
-        turned, by_columns = begun, None
-        if columns is not None:
-            with cut_short(deadline):
-                name, coupling, by_columns = columns.found()
-                turned = [*begun, (name, coupling)]
+        turned, by_columns, contradicted = begun, None, None
+        rotation = None if columns is None else columns.found()
+        if columns is not None and rotation is not None:
+            turned, by_columns = [*begun, rotation[:2]], rotation[2]
+            if by_columns is not None and columns.refinement.contradicted(by_columns.coupling):
+                # Known pairs choose between maps. Where there is no other map, this one holds for all other rows.
+                contradicted, by_columns = by_columns, None
         solved = by_columns is not None and stands_out(by_columns)
         search = Search(
             searched_views(left, right),
@@ -190,16 +194,18 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
         )
         form = search.run()
         tried, agreement = [(start.name, start.score) for start in search.tried], search.agreement
-        if columns is not None and few and not is_late(deadline):
+        if columns is not None and few:
             # Where both tables show the same factors, a model of all their columns knows more.
-            with cut_short(deadline):
-                if not solved:
+            if not solved and not is_late(deadline):
+                with cut_short(deadline):
                     refined = columns.run(form.matching.coupling, common=form.matching.common)
                     if refined is not None and (by_columns is None or refined.better_than(by_columns)):
                         by_columns = refined
-                # A map has far more freedom than a model of all columns, so it must be clearly better.
-                if by_columns is not None and CLEARLY_MORE * by_columns.strength >= form.matching.strength:
-                    form = replace(form, matching=by_columns, by_columns=True)
+            # A map has far more freedom than a model of all columns, so it must be clearly better.
+            if by_columns is not None and CLEARLY_MORE * by_columns.strength >= form.matching.strength:
+                form = replace(form, matching=by_columns, by_columns=True)
+            if contradicted is not None and stands_out(contradicted) and not stands_out(form.matching):
+                form = replace(form, matching=contradicted, by_columns=True)
         if not (form.by_columns and stands_out(form.matching)) and not is_late(deadline):
             if not search.convincing and len(own.known) < FEWEST_KNOWN and not is_late(deadline):
                 permutation = matched(form.matching.ratios, task.every_row, crowded=form.crowded)[0]
@@ -215,6 +221,7 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
         ratios = form.matching.ratios if is_late(deadline) else averaged_over_replicates(form, limits=own)
         permutation, chances, everybody = matched(ratios, task.every_row, crowded=form.crowded)
     back = [np.argsort(side.order) for side in (left, right)]
+    mean_coupling = search.mean_coupling
     return PairLink(
         permutation=np.append(right.order, -1)[permutation][back[0]],
         probability=chances.answers(permutation)[back[0]],
@@ -228,6 +235,7 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
         status=status_at(deadline),
         starts=tuple(Start(*one) for one in tried),
         orders=(left.order, right.order),
+        mean_coupling=None if mean_coupling is None else mean_coupling[np.ix_(*back)],
     )
 
 

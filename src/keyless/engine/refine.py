@@ -90,7 +90,7 @@ class Matching:
         ratios: log-likelihood ratios of pairs, each left row judged by the map that has not seen it.
         identification: how well partners stand out among all rows, in nats per pair; see `identification`.
         rounds: how many rounds it took.
-        predicted: whether ratios are those of predictions of either table's factors, not of the map.
+        predicted: whether the ratios come from predictions of either table's factors instead of the map.
     """
 
     fit: CrossFit
@@ -207,20 +207,22 @@ class Refinement:
         return found
 
     def score(self, coupling: FloatArray) -> float:
-        """Return how well partners of left rows stand out by maps that have not seen the rows, in nats above a guess.
+        """Return how well partners stand out by maps that have not seen the left rows, in nats above a guess.
 
-        That is the mean log-probability of what each row is coupled to, among all right rows. A few rows whose partner
-        is improbable by any map do not decide it.
+        That is the mean log-probability of what each row of the smaller table is coupled to, among all rows of the
+        other: many rows of the larger one have no partner. A few rows whose partner is improbable by any map do not
+        decide it.
 
         Args:
             coupling: left × right rows.
         """
         ratios = self.ratios(self.fitted(coupling, heavy_tails=False))
-        highest = np.maximum(ratios.max(axis=1, keepdims=True), np.finfo(np.float32).min)
+        axis = int(len(self.left) <= len(self.right))
+        highest = np.maximum(ratios.max(axis=axis, keepdims=True), np.finfo(np.float32).min)
         weights = np.exp(ratios - highest)
-        choices = np.maximum(np.isfinite(ratios).sum(axis=1), 1)
-        sums = np.maximum(weights.sum(axis=1) * coupling.sum(axis=1), np.finfo(np.float32).tiny)
-        chances = (coupling * weights).sum(axis=1) / sums
+        choices = np.maximum(np.isfinite(ratios).sum(axis=axis), 1)
+        sums = np.maximum(weights.sum(axis=axis) * coupling.sum(axis=axis), np.finfo(np.float32).tiny)
+        chances = (coupling * weights).sum(axis=axis) / sums
         return float(np.log((1 - _ODD_ROWS) * chances * choices + _ODD_ROWS).mean())
 
     def contradicted(self, coupling: Any) -> bool:
@@ -305,7 +307,7 @@ class SmoothRefinement(Refinement):
         return self.fitted(coupling, heavy_tails=False), self.predicted_ratios(coupling, self.targets)
 
     def predicted_ratios(self, coupling: FloatArray, targets: int) -> FloatArray:
-        """Return the log-likelihood ratios of all pairs by predictions of so many factors; −∞ where it must not be."""
+        """Return log-likelihood ratios of all pairs by predictions of so many factors; −∞ where a pair must not be."""
         found = self.regression.ratios(coupling, targets)
         if self.mask is not None:
             found[~self.mask] = -np.inf

@@ -2,8 +2,9 @@
 
 A first map turns the leading factors of one table onto those of the other. Of many random ones, those are kept under
 which the rows of both tables look most alike, and turned a little more. The best of them grow until all factors are in
-them; rows that a map was not fitted to tell how well partners stand out then. The search ends when they stand out
-clearly, when several first maps have led to the same correspondence, or when all rounds are done.
+them; rows that a map was not fitted to tell how well partners stand out then. The best candidates are crossed. The
+search ends when partners stand out clearly, when the best score has hardly risen for some generations, or when all
+generations are done. Once several first maps have led to the same correspondence, no new ones are tried.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, count
 from typing import Any
 
 import numpy as np
 
 from keyless.engine.forms import Form, View
 from keyless.engine.refine import FIRST_ROUNDS, MOST_ROUNDS, Matching, Refinement, smoothed
+from keyless.engine.side import MAX_RANK
 from keyless.maps.growth import Growth, Shapes, random_turn
 from keyless.maps.moments import moment_maps
 from keyless.maps.seeds import grown_from
@@ -26,16 +28,16 @@ from keyless.pairs.limits import Limits
 from keyless.parallel import in_turn, workers
 from keyless.progress import Callback, Deadline, cut_short, is_late
 
-__all__ = ["MOST_FACTORS", "STANDS_OUT", "Search", "Start", "outermost"]
+__all__ = ["STANDS_OUT", "Search", "Start", "outermost"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _SIZES = (3, 4, 5, 6)
-"""Leading factors of first maps, one size a generation. Two clouds of 500 rows in more dimensions look more alike under
-some wrong map than under the right one; in fewer they look alike under too many."""
+"""Leading factors of first maps, one size a generation in turn. Two clouds of 500 rows in more dimensions look more
+alike under some wrong map than under the right one; in fewer they look alike under too many."""
 
-MOST_FACTORS = 8
+_MOST_LEADING = 8
 """Leading factors of first maps where both tables show more than six that stand out of their noise."""
 
 _FIRST_MAPS, _KEPT, _STEPS = 40, 8, 10
@@ -59,7 +61,7 @@ _SEED_FACTORS = (1.0, 1.25, 1.6)
 Weak factors are missed by the count, and the map grows only with nearly all factors and little else."""
 
 _AGREEING = 3
-"""Candidates that must have found the same correspondence before a search ends early."""
+"""First maps that must have led to the same correspondence for no new ones to be tried."""
 
 _SAME = 0.5
 """Share of rows with the same partner from which two candidates count as one correspondence."""
@@ -70,14 +72,14 @@ _LIKE = 0.8
 _PARENTS, _CHILDREN, _GENERATIONS = 12, 16, 12
 """Candidates that may be crossed, children of a generation, and the most generations."""
 
-_CHILD_SIZES = (6, 12, MOST_FACTORS * 5)
+_CHILD_SIZES = (6, 12, MAX_RANK)
 """Leading factors that a child's map begins with, one of these at random: with few it forgets most of its parents."""
 
 _PATIENCE, _GAIN = 3, 0.01
 """Generations after which a search ends unless its best score rose by this part of log(rows) nats: a right map gains
 far more from crossing, until it is right in nearly all rows that can be told."""
 
-_HALF = 0.5
+_OF_BOTH = 0.5
 """Share of the children that have the pairs on which their parents agree; others have the pairs of either."""
 
 _REFINED = 4
@@ -124,14 +126,23 @@ class _Candidate:
     Attributes:
         view: the tables as it was reached.
         coupling: left × right rows.
-        choice: per left row, the right row it prefers.
+        choice: per row of the smaller table, the row of the other that it prefers.
         score: how well partners stand out among all rows, in nats above a guess; see `Refinement.score`.
+        contradicted: whether known pairs speak against it.
+        number: of the candidate, in the order of the search; −1 where it was not kept.
     """
 
     view: _Rows
     coupling: FloatArray
     choice: IntArray
     score: float
+    contradicted: bool = False
+    number: int = -1
+
+    @property
+    def worth(self) -> tuple[bool, float]:
+        """What candidates are compared by: what known pairs say counts for more than any score."""
+        return not self.contradicted, self.score
 
     def agrees(self, choice: IntArray, share: float) -> bool:
         """Tell whether at least this share of rows prefers the partners that are given."""
@@ -159,13 +170,11 @@ class _Rows:
     @cached_property
     def shapes(self) -> Shapes:
         """The leading factors of some rows, evenly spread over all."""
-        sizes = len(self.left), len(self.right)
-        few = (
-            np.linspace(0, size - 1, size if self.allowed is not None else min(size, _SAMPLE)).astype(np.int64)
-            for size in sizes
-        )
-        left, right = (side[rows, :MOST_FACTORS] for side, rows in zip((self.left, self.right), few, strict=True))
-        return Shapes(left, right, allowed=self.allowed)
+        # Rows of a group are compared with each other, so that all of them are needed.
+        most = max(self.refinement.limits.shape) if self.refinement.limits.groups is not None else _SAMPLE
+        few = [np.linspace(0, size - 1, min(size, most)).astype(np.int64) for size in (len(self.left), len(self.right))]
+        left, right = (side[rows, :_MOST_LEADING] for side, rows in zip((self.left, self.right), few, strict=True))
+        return Shapes(left, right, allowed=None if self.allowed is None else self.allowed[np.ix_(*few)])
 
     def first_maps(self, size: int, rng: np.random.Generator) -> FloatArray:
         """Return distinct maps of so many leading factors under which the rows of both tables look most alike.
@@ -185,7 +194,9 @@ class _Rows:
 
     def judged(self, coupling: FloatArray) -> _Candidate:
         """Return a candidate: a coupling, the partners that rows prefer, and how well they stand out."""
-        return _Candidate(self, coupling, coupling.argmax(axis=1), self.refinement.score(coupling))
+        choice = coupling.argmax(axis=int(len(self.left) <= len(self.right)))
+        contradicted = bool(len(self.refinement.limits.known)) and self.refinement.contradicted(coupling)
+        return _Candidate(self, coupling, choice, self.refinement.score(coupling), contradicted)
 
 
 def _grown(maps: Sequence[tuple[_Rows, FloatArray]]) -> list[_Candidate]:
@@ -229,9 +240,18 @@ class Search:
         self.by_moments = moment_maps(first.left, first.right)
         self.pool: list[_Candidate] = []
         self.choices: list[IntArray] = []
-        # Pairs of candidates stay here, so that no other candidate can have the place of one of them in memory.
-        self.crossed: dict[tuple[int, int], tuple[_Candidate, _Candidate]] = {}
+        self.numbers = count()
+        self.together, self.made = np.zeros(among.shape, dtype=np.float32), 0
+        self.crossed: set[tuple[int, int]] = set()
         self.rng = np.random.default_rng(0)
+
+    @property
+    def mean_coupling(self) -> FloatArray | None:
+        """The mean of the couplings of all candidates; None where only some of the rows were searched.
+
+        Where no candidate is believed, the mean orders partners better than any of them: what is wrong in each differs.
+        """
+        return None if self.sampled else self.together / max(self.made, 1)
 
     @property
     def agreement(self) -> int:
@@ -241,20 +261,20 @@ class Search:
     @property
     def stands_out(self) -> bool:
         """Whether partners stand out so clearly that nothing else is tried."""
-        return bool(self.pool) and self.pool[0].score >= STANDS_OUT * self.most_nats
+        best = self.pool[0] if self.pool else None
+        return best is not None and not best.contradicted and best.score >= STANDS_OUT * self.most_nats
 
     @property
     def convincing(self) -> bool:
         """Whether partners stand out clearly, or enough first maps led to the correspondence that stands out most."""
-        if not self.pool or self.pool[0].score < _SAYS_SOMETHING * self.most_nats:
+        if not self.pool or self.pool[0].contradicted or self.pool[0].score < _SAYS_SOMETHING * self.most_nats:
             return False
         return self.stands_out or self.agreement >= _AGREEING
 
     def run(self) -> Form:
         """Return the form whose partners stand out most."""
         plan = self._plan()
-        with cut_short(self.deadline):
-            self._from_what_is_known()
+        self._from_what_is_known()
         self._report(0, len(plan))
         scores = [self.pool[0].score if self.pool else -np.inf]
         for generation, (size, view) in enumerate(plan, start=1):
@@ -298,25 +318,34 @@ class Search:
     def _plan(self) -> list[tuple[int, _Rows]]:
         """Return the size of first maps and the kind of scales of each generation."""
         most = max(max(view.left.signal_rank, view.right.signal_rank) for view in self.views)
-        sizes = [*_SIZES, *([min(most, MOST_FACTORS)] if most > _SIZES[-1] else [])]
+        sizes = [*_SIZES, *([min(most, _MOST_LEADING)] if most > _SIZES[-1] else [])]
         least = min(min(own.growth.ranks) for own in self.among)
         sizes = list(dict.fromkeys(max(1, min(size, least)) for size in sizes))
-        in_turn = [(size, own) for size in sizes for own in self.among]
-        return [in_turn[number % len(in_turn)] for number in range(max(self.generations_wanted, 1))]
+        # All sizes come first, on both kinds of scales in turn: few generations have then seen every size.
+        places = [divmod(number, len(sizes)) for number in range(max(self.generations_wanted, 1))]
+        return [(sizes[place], self.among[(turn + place) % len(self.among)]) for turn, place in places]
 
     def _from_what_is_known(self) -> None:
-        """Take the couplings that are given, and those that known pairs lead to."""
+        """Take the couplings that are given, and those that known pairs lead to; when it is late, the first of them."""
         view = self.among[0]
         known = view.refinement.limits.known
         for name, coupling in self.starts:
             among = coupling[np.ix_(*self.rows)]
-            if among.any():
+            if not among.any():
                 # Known pairs may all be of other rows than those that are searched.
-                self._take(name, view.grown(view.growth.map_of(among, _SIZES[-1])))
+                continue
+            with cut_short(self.deadline if self.pool else None):
                 self._take(f"{name}, all factors", view.judged(view.growth.again(among, steps=_STEPS)))
-        for rank in self._seed_ranks(known):
-            coupling = grown_from(view.growth, known, rank)
-            self._take(f"known pairs with {rank} factors", view.judged(view.growth.again(coupling, steps=_STEPS)))
+            if is_late(self.deadline):
+                return
+            with cut_short(self.deadline):
+                # The same start is no second witness.
+                self._take(name, view.grown(view.growth.map_of(among, _SIZES[-1])), counts=False)
+        with cut_short(self.deadline):
+            for number, rank in enumerate(self._seed_ranks(known)):
+                coupling = grown_from(view.growth, known, rank)
+                found = view.judged(view.growth.again(coupling, steps=_STEPS))
+                self._take(f"known pairs with {rank} factors", found, counts=number == 0)
 
     def _seed_ranks(self, known: IntArray) -> list[int]:
         """Return the numbers of factors with which a map grows from known pairs; none where no pair is known."""
@@ -326,18 +355,28 @@ class Search:
         stand_out = max(view.left.signal_rank, view.right.signal_rank, 2)
         return sorted({round(times * stand_out) for times in _SEED_FACTORS})
 
-    def _take(self, name: str, candidate: _Candidate) -> None:
-        """Note what a first map has led to, and keep it among the best."""
+    def _take(self, name: str, candidate: _Candidate, *, counts: bool = True) -> None:
+        """Note what a first map has led to, and keep it among the best.
+
+        Args:
+            name: of the first map.
+            candidate: what it has led to.
+            counts: whether it is a witness of its own for what it has led to.
+        """
         self._keep(candidate)
-        self.choices.append(candidate.choice)
+        if counts:
+            self.choices.append(candidate.choice)
         self.tried.append(Start(name, candidate.score))
 
     def _keep(self, candidate: _Candidate) -> None:
         """Keep a candidate if it is better than those that are like it, and among the best."""
+        self.together += candidate.coupling
+        self.made += 1
         alike = [one for one in self.pool if one.agrees(candidate.choice, _LIKE)]
-        if all(candidate.score > one.score for one in alike):
+        if all(candidate.worth > one.worth for one in alike):
+            candidate.number = next(self.numbers)
             rest = [one for one in self.pool if not any(one is other for other in alike)]
-            self.pool = sorted([*rest, candidate], key=lambda one: -one.score)[:_PARENTS]
+            self.pool = sorted([*rest, candidate], key=lambda one: one.worth, reverse=True)[:_PARENTS]
 
     def _cross(self) -> None:
         """Grow maps from what two candidates say together, those that agree most first.
@@ -348,13 +387,13 @@ class Search:
         pairs = [
             (float(np.mean(one.choice == two.choice)), one, two)
             for one, two in combinations(self.pool, 2)
-            if (id(one), id(two)) not in self.crossed
+            if (one.number, two.number) not in self.crossed
         ]
         children = []
         for _, one, two in sorted(pairs, key=lambda each: -each[0])[:_CHILDREN]:
-            self.crossed[id(one), id(two)] = one, two
+            self.crossed.add((one.number, two.number))
             first, second = one.coupling, two.coupling
-            both = np.sqrt(first * second) if self.rng.random() < _HALF else _HALF * (first + second)
+            both = np.sqrt(first * second) if self.rng.random() < _OF_BOTH else (first + second) / 2
             view = (one, two)[int(self.rng.integers(2))].view
             size = int(self.rng.choice(_CHILD_SIZES))
             children.append((view, view.growth.map_of(both, size)))

@@ -24,7 +24,7 @@ from keyless.arrays import IntArray
 from keyless.model.factors import Factors
 from keyless.progress import check_time
 
-__all__ = ["MOST_MAPS", "best_maps", "moment_maps", "moments"]
+__all__ = ["best_maps", "moment_maps", "moments"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -63,9 +63,6 @@ _DISTINCT = 0.9
 
 _MAPS = 8
 """Maps that are proposed for each number of factors, the best first."""
-
-MOST_MAPS = _MAPS * (1 + len(_LEADING))
-"""Maps that are proposed at the most."""
 
 
 class Moments(NamedTuple):
