@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from keyless.datasets import make_shuffled_tables
-from keyless.engine import Side, Task, link_many_rows, link_pair, search
+from keyless.engine import Side, Task, find_pair, link_many_rows, link_pair, search
 from keyless.engine.forms import best_form, searched_views
 from keyless.engine.search import Search
 from keyless.errors import InputError
@@ -248,3 +248,22 @@ def test_limits_of_some_rows_are_those_of_the_rows(rng):
     limits = Limits((9, 8), groups=groups, known=np.array([[0, 1], [4, 4]]), forbidden=np.array([[2, 2], [5, 1]]))
     chosen = [np.array([0, 2, 4, 5, 8]), np.array([1, 2, 4, 7])]
     np.testing.assert_array_equal(limits.some(*chosen).mask(), limits.mask()[np.ix_(*chosen)])
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+def test_known_pairs_choose_between_maps_that_mirror_each_other(seed):
+    """Every point is there in all eight mirror images, so that nothing but known pairs tells which map is right."""
+    rng = np.random.default_rng(seed)
+    corners = np.stack(np.meshgrid([-1, 1], [-1, 1], [-1, 1]), axis=-1).reshape(-1, 3)
+    points = (np.abs(rng.normal(size=(12, 1, 3))) * [2.0, 1.6, 1.3] * corners).reshape(-1, 3)
+    left, right = (
+        points @ rng.normal(size=(3, columns)) + 0.05 * rng.normal(size=(96, columns)) for columns in (20, 15)
+    )
+    order = rng.permutation(96)
+    truth = np.argsort(order)
+    rows = rng.choice(96, 3, replace=False)
+    start = np.zeros((96, 96))
+    start[rows, truth[rows]] = 1.0
+    limits = Limits((96, 96), known=np.stack([rows, truth[rows]], axis=1))
+    found = find_pair(Side(left), Side(right[order]), Task(limits, [("known pairs", start)]))
+    assert np.mean(found.permutation == truth) > 0.8

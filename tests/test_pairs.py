@@ -11,6 +11,7 @@ from keyless.pairs.likelihood import (
     best_candidates,
     couple,
     exact_log_ratio,
+    expected_log_ratio,
     forbid,
     log_z,
     pair_log_ratio,
@@ -120,6 +121,14 @@ def test_chunks_change_nothing(rng):
     once, often = (exact_log_ratio(left, right, rows, columns, chunk=chunk) for chunk in (1000, 4))
     np.testing.assert_allclose(once, often, rtol=1e-12)
     assert exact_log_ratio(left, right, rows[:0], columns[:0]).shape == (0,)
+
+
+def test_the_expected_ratio_is_the_mean_over_right_pairs(rng):
+    (left, right), _, _, _ = two_tables(rng, 20_000)
+    index = np.arange(20_000)
+    found = exact_log_ratio(left, right, index, index)
+    expected = expected_log_ratio(left, right)
+    np.testing.assert_allclose(found.mean(), expected.mean(), atol=4 * found.std() / np.sqrt(20_000))
 
 
 def test_best_candidates_are_those_of_rows_and_columns(rng):

@@ -169,7 +169,7 @@ class Views(ABC):
         from keyless import plots  # noqa: PLC0415
 
         scored = [start for start in self.starts if start.get("score") is not None]
-        # "signatures, weight 1, rank 5": what comes first is the kind.
+        # "4 factors, scales auto, map 1": what comes first is the kind.
         kinds = [str(start["start"]).split(",")[0] for start in scored]
         return plots.starts(kinds, [start["score"] for start in scored], ax=ax)
 

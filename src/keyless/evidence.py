@@ -2,7 +2,8 @@
 
 What chance can reach is found by the same search where there is nothing to find: between matched rows and the partners
 of other rows, or with the link destroyed. A score above that proves little alone, for two tables may share structure
-without sharing entities, so the verdict also asks that the matching be sharp, and found more than once.
+without sharing entities. So the verdict also asks that the matching be sharp and that no mirror image of it be as good;
+and where it is not far above chance, that a search of half of the rows find its pairs again.
 """
 
 from __future__ import annotations
@@ -79,14 +80,15 @@ class Evidence:
     """The verdict on a correspondence, with everything it rests on.
 
     Attributes:
-        verdict: `"linked"`: the score is beyond what is needed and clear of the nulls, the matching sharp and agreed
-            on, and no mirror image of it as good; `"unlinkable"`: no clearer than chance; `"uncertain"`: all between.
+        verdict: `"linked"`: the score is clear of the nulls, the matching sharp, found again in half of the rows where
+            it is not far above chance, and no mirror image of it as good; `"unlinkable"`: no clearer than chance;
+            `"uncertain"`: all between.
         score: information that the matches carry, in nats per row that could be matched.
         null_scores: the scores the search reaches where there is nothing to find.
         needed: nats per row that it takes to single out a row, the logarithm of how many there are to choose from.
         sharpness: share of matched rows that are the first choice of their partner by models that never saw them,
             averaged over both directions.
-        agreement: how many candidates of the search found this correspondence, or scored as high.
+        agreement: how many first maps of the search led to this correspondence. The verdict does not ask for it.
         mirrored: information of the best mirror image of the correspondence, as a share of its own. Near 1, rows come
             in mirror images and nothing in the numbers tells them apart; a few known pairs do. 0 where not looked at.
         doubt: what is in doubt: `"none"`; `"rows"`: the map between the tables is believed, but many rows are too alike

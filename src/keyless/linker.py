@@ -77,8 +77,8 @@ def link(
             column (`"column"` or `"table:column"`), some of them.
         rank: the largest number of factors to use; factors are what several columns have in common. None: found from
             the data.
-        effort: how much the search tries. `"quick"` tries few ways to fit the tables, and compares the result with
-            chance once; `"thorough"` tries all ways, and compares five times.
+        effort: how much is tried. `"quick"` tries fewer ways to fit the tables, and compares the result with chance
+            once; `"normal"` compares it up to three times, and `"thorough"` up to five times.
         max_time: seconds after which the best so far is returned, with a status that says so; at most a second and a
             tenth of the time later. Where nothing was found by then, nobody is matched. The time to read files does not
             count. Ctrl-C does the same as soon as there is anything to return; a second Ctrl-C interrupts.

@@ -376,7 +376,7 @@ def starts(names: Sequence[str], scores: ArrayLike, *, ax: Axes | None = None) -
         ax: where to draw.
 
     Example:
-        >>> starts(["signatures", "signatures", "random"], [3.0, 2.99, 1.0]).get_title(loc="left")
+        >>> starts(["3 factors", "3 factors", "4 factors"], [3.0, 2.99, 1.0]).get_title(loc="left")
         '2 of 3 starts end within 5% of the best'
     """
     reached = np.asarray(scores, dtype=np.float64)

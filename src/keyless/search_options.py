@@ -39,8 +39,8 @@ class SearchOptions:
             get the same one. This table becomes the reference. `auto` finds out whether there is one.
         rank: The largest number of factors to use; factors are what several columns have in common. Without this
             option the number is found from the data.
-        effort: How much the search tries. `quick` tries few ways to fit the tables, and compares the result with chance
-            once. `thorough` tries all ways, and compares five times.
+        effort: How much is tried. `quick` tries fewer ways to fit the tables, and compares the result with chance once.
+            `normal` compares it up to three times, and `thorough` up to five times.
         max_time: Seconds after which the search ends with the best result so far, and says so. If nothing was found by
             then, nobody is matched.
         device: Where neighbours of rows are sought, rows coupled and sums over rows with gaps computed: `cpu`, or

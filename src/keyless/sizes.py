@@ -16,8 +16,7 @@ __all__ = [
 
 TELLING_ROWS = 120
 """Rows of the smaller table from which rows tell about each other. Halves of so many can be linked, which tells what
-chance reaches. Candidates are bred from; of fewer rows that found no better links. A row that is near by chance is not
-yet a crowd; of 40 rows it would be a fortieth of all."""
+chance reaches. A row that is near by chance is not yet a crowd; of 40 rows it would be a fortieth of all."""
 
 FEW_ROWS = 200
 """Rows up to which a model of all columns is found from nothing in seconds, and halves of them can be linked by it."""

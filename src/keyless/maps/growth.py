@@ -3,7 +3,8 @@
 Rows are coupled under a map, the map is fitted to the coupled rows, and so on: expectation and maximisation of the
 likelihood of one table's rows given the other's, when nobody knows which row belongs to which. With three to six
 leading factors this compares the shapes of two clouds of points, and many first maps can be tried. A map that is right
-there is then given one factor more at a time, until all factors are in it and partners can be told from all other rows.
+there is then given twice as many factors at every stage, until all factors are in it and partners can be told from all
+other rows.
 
 Every row of the smaller table is given partners. Rows that fit badly count less when the map is fitted: they may have
 no partner at all. Letting rows stay alone while the map is poor would empty the coupling.

@@ -36,6 +36,7 @@ __all__ = [
     "best_candidates",
     "couple",
     "exact_log_ratio",
+    "expected_log_ratio",
     "forbid",
     "log_z",
     "pair_log_ratio",
@@ -133,6 +134,18 @@ def approximate_log_ratio(left: Information, right: Information) -> FloatArray:
     forward += _one_sided(right, left).T
     forward *= 0.5
     return forward
+
+
+def expected_log_ratio(left: Information, right: Information) -> FloatArray:
+    """Return what the model expects the log-likelihood ratio of left row i and right row i to be if they are the same.
+
+    That is the information the two rows share: ½ log det(I+G_i) + ½ log det(I+G_j) − ½ log det(I+G_i+G_j).
+    """
+
+    def half_logdet(precision: FloatArray) -> FloatArray:
+        return np.asarray(0.5 * np.linalg.slogdet(np.eye(left.rank) + precision)[1], dtype=np.float64)
+
+    return half_logdet(left.precision) + half_logdet(right.precision) - half_logdet(left.precision + right.precision)
 
 
 def best_candidates(log_ratio: FloatArray, count: int) -> tuple[IntArray, IntArray]:

@@ -35,7 +35,7 @@ _STARTS = 8
 """As many random starts as there are signature starts."""
 
 _ONE_GENERATION = 1
-"""A search without a portfolio: the couplings of one factor space."""
+"""A search without a portfolio: one round of first maps."""
 
 
 def aligned(made: ShuffledTables, *, signatures: bool = True, likelihood: bool = True, seed: int = 0) -> int:
@@ -222,8 +222,8 @@ def _run(run: Run) -> Outcome:
             "signatures, likelihood: one alignment of two tables, the first stage of keyless alone, from eight starts. "
             "Without signatures the eight starts are random rotations; without the likelihood rows are judged and "
             "assigned by distances of whitened factors.",
-            "portfolio, transforms: the search for canonical pairs. Without the portfolio it has one factor space; "
-            "without transforms columns are standardised as they are.",
+            "portfolio, transforms: the search for canonical pairs. Without the portfolio it has one round of "
+            "first maps; without transforms columns are standardised as they are.",
             "leave-one-out: tables joined, each matched against all the others. Without it each table is linked with "
             "the reference alone.",
             "The settings at 20% observed and with five narrow tables were added later, because the others "
