@@ -28,6 +28,7 @@ from keyless.engine.by_columns import ColumnSearch
 from keyless.engine.columns import stands_out
 from keyless.engine.joined import Joined, side_by_side
 from keyless.engine.pair import by_map
+from keyless.engine.search import FEW_GENERATIONS
 from keyless.evidence import Evidence, judge_columns, judge_pair, judged_rows, overall
 from keyless.findings import Found, Route, canonical_correlations
 from keyless.model.factor_model import FactorModel, fit, initial_model, model_from_directions
@@ -49,9 +50,6 @@ JoinedLink = tuple[PairLink, Joined, Joined, FloatArray]
 
 _COMPARISONS = {"quick": 1, "normal": 3, "thorough": 5}
 """Comparisons with chance at the most, by effort; where the first is clear, no other is made."""
-
-_FEW_GENERATIONS = 4
-"""Generations of a quick search: as few as those of the searches that tell chance."""
 
 _MODEL_STEPS, _LATE_STEPS = 100, 5
 """Steps by which the model of linked tables is fitted, and how many of them when time is up or nothing was linked."""
@@ -152,7 +150,7 @@ class Searches(Prepared):
             self.limits_with(left, right),
             starts,
             self.options.every_row,
-            generations=_FEW_GENERATIONS if self.options.effort == "quick" else None,
+            generations=FEW_GENERATIONS if self.options.effort == "quick" else None,
             comparisons=self.comparisons,
             seed=self.seed,
             deadline=self.deadline,

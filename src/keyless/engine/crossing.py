@@ -23,7 +23,7 @@ from keyless.engine.corroboration import BY_ITSELF, corroboration
 from keyless.engine.forms import ROWS_PER_FACTOR, Form, View, searched_views
 from keyless.engine.refine import Matching, Refinement, identification, smoothed
 from keyless.engine.repeats import seem_repeated
-from keyless.engine.search import Search
+from keyless.engine.search import FEW_GENERATIONS, Search
 from keyless.engine.side import Side
 from keyless.engine.task import Task
 from keyless.model.factors import Factors, whitened
@@ -36,9 +36,6 @@ __all__ = ["FAR_ABOVE", "FOUND_AGAIN", "SOMEWHAT_ABOVE", "Crossing", "crossings"
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
-
-_GENERATIONS_OF_SEARCH = 4
-"""Generations of the searches of a crossing: fewer than for data, since there are several."""
 
 _MOST_PAIRS = 500
 """Matched pairs that are split: more would take longer and tell no more."""
@@ -235,7 +232,7 @@ def _exchanged(
     refinement = Refinement(form.left.compact, form.right.compact, limits=own)
     same = _refined(refinement, pairs, (form.left, form.right))
     begun = [(name, np.where(halves[0][:, None] != halves[1], coupling, 0.0)) for name, coupling in starts]
-    chance = Search(form.searched, other, starts=begun, generations=_GENERATIONS_OF_SEARCH).run()
+    chance = Search(form.searched, other, starts=begun, generations=FEW_GENERATIONS).run()
     return _measured(same, form, chance, clear=_CLEAR_OF_ALL_ROWS)
 
 
@@ -405,7 +402,7 @@ def _by_columns(
     turned = columns.found(quick=True)
     if turned is not None:
         starts, first = [*starts, turned[:2]], turned[2]
-    by_map = Search(views, columns.limits, starts=starts, generations=_GENERATIONS_OF_SEARCH).run().matching
+    by_map = Search(views, columns.limits, starts=starts, generations=FEW_GENERATIONS).run().matching
     second = columns.run(by_map.coupling, common=by_map.common)
     return max((each for each in (first, second) if each is not None), key=lambda one: one.strength, default=None)
 
@@ -421,7 +418,7 @@ def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[
         shuffled = np.column_stack([rng.permutation(column) for column in form.right.scores.T])
         right = Factors(whitened(shuffled), form.right.strengths, form.right.signal_rank)
         view = View(form.scales, form.left, right)
-        chance = Search([view], limits, generations=_GENERATIONS_OF_SEARCH).run().matching
+        chance = Search([view], limits, generations=FEW_GENERATIONS).run().matching
         found = Crossing(form.matching.identification, chance.identification, halved=False)
         if not form.by_columns:
             # Rows that are numbered one by one in both tables stand out fully, by a single direction.
@@ -481,7 +478,7 @@ def _borne_out(matching: Matching, left: Factors, right: Factors) -> float:
 def _searched(form: Form, rows: IntArray, columns: IntArray, starts: Sequence[tuple[str, FloatArray]]) -> Form:
     """Search some rows of both tables, on all kinds of scales that the link was sought on."""
     views = [View(view.scales, _some(view.left, rows), _some(view.right, columns)) for view in form.searched]
-    return Search(views, Limits((len(rows), len(columns))), starts=starts, generations=_GENERATIONS_OF_SEARCH).run()
+    return Search(views, Limits((len(rows), len(columns))), starts=starts, generations=FEW_GENERATIONS).run()
 
 
 def _some(factors: Factors, rows: IntArray) -> Factors:

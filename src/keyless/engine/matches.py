@@ -261,13 +261,18 @@ def _with_common(ratios: sparse.csr_array, common: float) -> Posterior:
 def likely_matches(permutation: IntArray, chances: Posterior) -> IntArray:
     """Return the matches that are likely enough to be stated; −1 for all other rows.
 
-    Where most of the rows have a partner, but nobody can tell which of several rows it is, all matches are returned,
-    with probabilities that say so: otherwise a map could not be judged whose rows are alike, or repeated.
+    Where these are few, because nobody can tell which of several rows a partner is, matches are returned as well that
+    are likelier than that one of both rows has no partner, with probabilities that say so. Otherwise a map could not
+    be judged whose rows are alike, or repeated.
     """
-    likely = (permutation >= 0) & (chances.answers(permutation) >= LEAST_STATED)
-    if likely.sum() < _FEWEST_STATED * np.sum(permutation >= 0):
-        return permutation
-    return np.where(likely, permutation, -1)
+    rows = np.flatnonzero(permutation >= 0)
+    probability = chances.answers(permutation)[rows]
+    likely = probability >= LEAST_STATED
+    if likely.sum() < _FEWEST_STATED * len(rows):
+        likely = probability >= np.minimum(chances.alone(0)[rows], chances.alone(1)[permutation[rows]])
+    stated = np.full(len(permutation), -1, dtype=np.int64)
+    stated[rows[likely]] = permutation[rows[likely]]
+    return stated
 
 
 def hardly_one_alone(chances: Posterior) -> bool:

@@ -29,7 +29,6 @@ __all__ = [
     "SmoothRefinement",
     "averaged",
     "identification",
-    "smooth_refinement",
     "smoothed",
 ]
 
@@ -324,36 +323,6 @@ class SmoothRefinement(Refinement):
         return super().run(coupling, rounds=rounds, common=common, deadline=deadline)
 
 
-def smooth_refinement(
-    matching: Matching,
-    views: Sequence[tuple[Factors, Factors]],
-    *,
-    limits: Limits,
-    by_map: tuple[FloatArray, FloatArray],
-    targets: Sequence[int] = TARGETS,
-    deadline: Deadline | None = None,
-) -> tuple[SmoothRefinement, Matching]:
-    """Return the predictions that suit a matching best, of as many factors as make it strongest, and what it becomes.
-
-    Args:
-        matching: where to begin.
-        views: factors of both tables; see `keyless.maps.regression.Regression`.
-        limits: which pairs may be matched.
-        by_map: factors that the map is of.
-        targets: numbers of predicted factors that are tried.
-        deadline: when nothing further is tried.
-    """
-    regression = Regression(views)
-    tried: list[tuple[SmoothRefinement, Matching]] = []
-    for count in sorted({min(count, regression.rank) for count in targets}):
-        refinement = SmoothRefinement(regression, limits=limits, targets=count, by_map=by_map)
-        found = refinement.run(matching.coupling, rounds=_FIRST_LOOK, common=matching.common, deadline=deadline)
-        tried.append((refinement, found))
-        if is_late(deadline):
-            break
-    return max(tried, key=lambda one: one[1].strength)
-
-
 def smoothed(
     matching: Matching,
     views: Sequence[tuple[Factors, Factors]],
@@ -364,9 +333,24 @@ def smoothed(
 ) -> Matching:
     """Return what a matching becomes by predictions, where partners stand out more then; otherwise as it was.
 
-    Args: see `smooth_refinement`.
+    As many factors are predicted as make it strongest.
+
+    Args:
+        matching: where to begin.
+        views: factors of both tables; see `keyless.maps.regression.Regression`.
+        limits: which pairs may be matched.
+        by_map: factors that the map is of.
+        deadline: when nothing further is tried.
     """
-    refinement, begun = smooth_refinement(matching, views, limits=limits, by_map=by_map, deadline=deadline)
+    regression = Regression(views)
+    tried: list[tuple[SmoothRefinement, Matching]] = []
+    for count in sorted({min(count, regression.rank) for count in TARGETS}):
+        refinement = SmoothRefinement(regression, limits=limits, targets=count, by_map=by_map)
+        found = refinement.run(matching.coupling, rounds=_FIRST_LOOK, common=matching.common, deadline=deadline)
+        tried.append((refinement, found))
+        if is_late(deadline):
+            break
+    refinement, begun = max(tried, key=lambda one: one[1].strength)
     found = refinement.run(begun.coupling, rounds=FIRST_ROUNDS, common=begun.common, deadline=deadline)
     return max(matching, begun, found, key=lambda one: one.strength)
 
@@ -385,7 +369,7 @@ def averaged(
     surer than it is right; and the strongest of several rounds is the one that exaggerates most. Right pairs stand out
     in every round, by few factors and by many; wrong ones change from round to round.
 
-    Args: see `smooth_refinement`.
+    Args: see `smoothed`.
     """
     regression = Regression(views)
     regression.settle(matching.coupling, _AVERAGED_TARGETS[0])

@@ -21,14 +21,14 @@ from keyless.engine.forms import Form, View
 from keyless.engine.refine import FIRST_ROUNDS, MOST_ROUNDS, Matching, Refinement, smoothed
 from keyless.engine.side import MAX_RANK
 from keyless.maps.growth import Growth, Shapes, random_turn
-from keyless.maps.moments import moment_maps
+from keyless.maps.moments import distinct_maps, moment_maps
 from keyless.maps.seeds import grown_from
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.parallel import in_turn, workers
 from keyless.progress import Callback, Deadline, cut_short, is_late
 
-__all__ = ["STANDS_OUT", "Search", "Start", "outermost"]
+__all__ = ["FEW_GENERATIONS", "STANDS_OUT", "Search", "Start", "outermost"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
@@ -45,9 +45,6 @@ _FIRST_MAPS, _KEPT, _STEPS = 40, 8, 10
 
 _FIRST_CORRELATION = 0.7
 """Correlations that random maps begin with."""
-
-_DISTINCT = 0.9
-"""Cosine between two maps above which they count as one."""
 
 _BY_MOMENTS = 4
 """Maps by moments that are grown of each number of factors: of eight, the right one was among the first four."""
@@ -71,6 +68,9 @@ _LIKE = 0.8
 
 _PARENTS, _CHILDREN, _GENERATIONS = 12, 16, 12
 """Candidates that may be crossed, children of a generation, and the most generations."""
+
+FEW_GENERATIONS = 4
+"""Generations of searches that tell chance, of which there are several, and of a quick search: one for each size."""
 
 _CHILD_SIZES = (6, 12, MAX_RANK)
 """Leading factors that a child's map begins with, one of these at random: with few it forgets most of its parents."""
@@ -186,7 +186,7 @@ class _Rows:
         shape = tuple(min(size, rank) for rank in self.growth.ranks)
         drawn = [_FIRST_CORRELATION * random_turn(rng, size)[: shape[0], : shape[1]] for _ in range(_FIRST_MAPS)]
         maps, values = self.shapes.settled(np.stack(drawn), steps=_STEPS)
-        return maps[_distinct(maps, values)]
+        return maps[distinct_maps(maps, values, _KEPT)]
 
     def grown(self, cross: FloatArray) -> _Candidate:
         """Return what a map of leading factors grows to; several may grow at a time."""
@@ -431,19 +431,6 @@ class Search:
     def _contradicted(self, candidate: _Candidate, matching: Matching) -> bool:
         """Tell whether known pairs speak against a candidate."""
         return bool(len(self.limits.known)) and candidate.view.refinement.contradicted(matching.coupling)
-
-
-def _distinct(maps: FloatArray, values: FloatArray) -> list[int]:
-    """Return the numbers of the maps of highest value that are not alike, the best first."""
-    found: list[int] = []
-    lengths = np.maximum(np.linalg.norm(maps, axis=(1, 2)), np.finfo(np.float32).tiny)
-    for number in np.argsort(-values, kind="stable"):
-        alike = np.sum(maps[found] * maps[number], axis=(1, 2)) >= _DISTINCT * lengths[found] * lengths[number]
-        if not alike.any():
-            found.append(int(number))
-        if len(found) == _KEPT:
-            break
-    return found
 
 
 def outermost(factors: Factors) -> IntArray:

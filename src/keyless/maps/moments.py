@@ -24,7 +24,7 @@ from keyless.arrays import IntArray
 from keyless.model.factors import Factors
 from keyless.progress import check_time
 
-__all__ = ["best_maps", "moment_maps", "moments"]
+__all__ = ["best_maps", "distinct_maps", "moment_maps", "moments"]
 
 FloatArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -144,14 +144,14 @@ def best_maps(left: Moments, right: Moments) -> list[FloatArray]:
     drawn = _FIRST_SIZE * _turned(rng.standard_normal((_STARTS, *shape)))
     maps, values = _improved(drawn, left, right, lengths=_LENGTHS, halved_at=_HALVED_AT)
     for _ in range(_TURNS):
-        best = _distinct(maps, values, _TURNED)
+        best = distinct_maps(maps, values, _TURNED)
         drawn = np.repeat(maps[best], _TURNED_INTO, axis=0)
         # On the side of more factors: on the other all turns leave the directions that the map does not use.
         turns = _turns(rng, len(drawn), max(shape))
         turned = turns @ drawn if shape[0] > shape[1] else drawn @ turns
         improved = _improved(turned, left, right, lengths=_LENGTHS_TURNED, halved_at=_HALVED_TURNED_AT)
         maps, values = (np.concatenate([old[best], new]) for old, new in zip((maps, values), improved, strict=True))
-    return list(maps[_distinct(maps, values, _MAPS)])
+    return list(maps[distinct_maps(maps, values, _MAPS)])
 
 
 def _improved(
@@ -180,8 +180,14 @@ def _improved(
     return maps, _value(maps, left, right)[0]
 
 
-def _distinct(maps: FloatArray, values: FloatArray, most: int) -> list[int]:
-    """Return the numbers of the best maps that are not alike, the best first."""
+def distinct_maps(maps: FloatArray, values: FloatArray, most: int) -> list[int]:
+    """Return the numbers of the best maps that are not alike, the best first.
+
+    Args:
+        maps: number × left × right factors.
+        values: of each; the higher, the better.
+        most: maps that are returned at the most.
+    """
     found: list[int] = []
     lengths = np.sqrt(np.sum(maps**2, axis=(1, 2)))
     for number in np.argsort(-values, kind="stable"):
