@@ -8,12 +8,15 @@ import pytest
 import keyless
 from keyless.datasets import make_shuffled_tables
 from keyless.engine import Side
+from keyless.engine import columns as columns_module
 from keyless.engine.columns import ColumnModel, has_gaps, is_narrow, stands_out
 from keyless.engine.forms import Form
 from keyless.engine.joined import Joined, side_by_side
+from keyless.maps.rotations import best_alignment
 from keyless.model.factor_model import information
 from keyless.pairs.likelihood import exact_log_ratio
 from keyless.pairs.limits import Limits
+from keyless.progress import Deadline, check_time
 from keyless.searches import _named, _places
 
 
@@ -52,6 +55,32 @@ def test_strangers_do_not_stand_out(made):
     _, coupling, found = ColumnModel(left, right, limits=Limits((80, 80))).found(quick=True)
     assert coupling.shape == (80, 80)
     assert found is None or not stands_out(found)
+
+
+def test_the_best_so_far_is_kept_when_time_is_up(model, monkeypatch):
+    """The first rotation is returned though time is up while the second one is sought."""
+    columns, _ = model
+    late = ColumnModel.__new__(ColumnModel)
+    late.__dict__.update(columns.__dict__, deadline=Deadline(60))
+    turned = []
+
+    def slow(*arguments, **options):
+        if turned:
+            late.deadline.stop()
+            check_time()
+        turned.append(best_alignment(*arguments, **options))
+        return turned[-1]
+
+    monkeypatch.setattr(columns_module, "best_alignment", slow)
+    monkeypatch.setattr(columns_module, "stands_out", lambda _: False)
+    monkeypatch.setattr(columns_module, "_plan", lambda models, *_, **__: [("own", models[0].rank)] * 2)
+    name, coupling, matching = late.found()
+    assert len(turned) == 1
+    assert name.startswith(turned[0].start)
+    np.testing.assert_array_equal(coupling, turned[0].coupling.astype(np.float32))
+    assert matching is not None
+    late.deadline = Deadline(0)
+    assert late.found() is None
 
 
 def test_a_row_is_judged_by_models_that_have_not_seen_it(model, monkeypatch):
@@ -189,3 +218,20 @@ def test_where_the_reference_is_in_doubt_so_are_its_matches():
     """Rows 0 and 1 may be exchanged; row 2 was joined to nobody, and stays where it is."""
     pairs, joined = np.array([[0.6, 0.4, 0], [0.4, 0.6, 0]]), np.array([[1.0, 0, 0], [0, 1, 0]])
     np.testing.assert_allclose(_places(pairs, joined), [[0.6, 0.4, 0], [0.4, 0.6, 0], [0, 0, 1]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_table_of_other_entities_is_not_joined(seed):
+    """Its best rows stand out nearly as far as partners do, but chance does as well: the other two stay as they are."""
+    rng = np.random.default_rng(seed)
+    traits = rng.normal(size=(300, 6))
+    first, second, others = (
+        part @ rng.normal(size=(6, 30)) + 0.4 * rng.normal(size=(150, 30))
+        for part in (traits[:150], traits[:150], traits[150:])
+    )
+    order = rng.permutation(150)
+    links = keyless.link({"first": first, "second": second[order], "others": others}, random_state=0)
+    assert links.evidence_for("others").verdict == "unlinkable"
+    assert links.evidence_for("second").verdict == "linked"
+    assert np.mean(links.permutations["second"] == np.argsort(order)) > 0.95

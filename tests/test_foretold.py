@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 import keyless
+from keyless.engine import Side, foretold
 from keyless.engine.foretold import FEWEST_KNOWN, Foretold
+from keyless.engine.forms import Form, searched_views
+from keyless.engine.search import Search
+from keyless.pairs.limits import Limits
 
 ROWS, KNOWN = 90, 14
 
@@ -70,3 +74,27 @@ def test_searches_that_were_told_less_do_not_vouch_for_what_the_link_states():
     assert Foretold(10, 3, 10 * 0.3, 0.0).belief(0.8) == pytest.approx((3 + 1.6) / (8 + 1.6))
     # Rows that were asked for because they lie far out are easier than others.
     assert Foretold(10, 9, 10 * 0.95, 0.0).belief(0.8) == pytest.approx((9 + 1.6) / (9.5 + 1.6))
+
+
+@pytest.mark.parametrize("scales", ["auto", "rank"])
+def test_known_pairs_are_foretold_on_the_scales_of_the_link(scales, monkeypatch):
+    """Another kind of scales has another map, of which known pairs say nothing."""
+    given, truth = tables(6)
+    left, right = Side(given["a"]), Side(given["b"])
+    place = np.argsort(left.order), np.argsort(right.order)
+    known = np.array([(place[0][row], place[1][column]) for row, column in some(truth, 0)])
+    limits = Limits((ROWS, ROWS), known=known)
+    views = searched_views(left, right)
+    (own,) = (view for view in views if view.scales == scales)
+    searched = []
+
+    class Noted(Search):
+        def __init__(self, views, *arguments, **options):
+            searched.append([view.scales for view in views])
+            super().__init__(views, *arguments, **options)
+
+    monkeypatch.setattr(foretold, "Search", Noted)
+    form = Form(scales, own.left, own.right, Search([own], limits, generations=1).run().matching, searched=tuple(views))
+    foretold.foretold_by_others(form, limits=limits)
+    assert searched
+    assert all(each == [scales] for each in searched)
