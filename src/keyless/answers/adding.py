@@ -12,6 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from keyless.answers.distributions import distribution
 from keyless.answers.extending import extended
 from keyless.answers.placing import new_rows
+from keyless.arrays import FloatArray, IntArray
 from keyless.errors import InputError
 from keyless.knowledge import groups_of
 from keyless.pairs.likelihood import FORBIDDEN, pair_log_ratio
@@ -20,9 +21,6 @@ from keyless.tables import Reading
 from keyless.tables.matrices import is_sparse
 
 __all__ = ["add"]
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _MOST_PAIRS = 20_000_000
 """Pairs of a new row and a row without a partner that are compared at once; their ratios take 160 MB."""

@@ -25,16 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from keyless.arrays import BoolArray, FloatArray
 from keyless.model.factor_model import FactorModel, Information, information, posterior
 
 __all__ = ["Side", "contributions", "costs_of_dropping", "log_ratios", "predictions", "ratio"]
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _NODES = 24
 """Places between 0 and 1 at which the growth of the ratio is measured; the sum of contributions is then exact to about

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import FloatArray, IntArray
 from keyless.tables.matrices import is_sparse
 
 __all__ = ["distribution", "likeliest_partners", "link_of_rows", "soft_answers"]
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _NOTHING = 1e-290
 """Weights of all others together below which nobody else is possible: their ratios are rounding."""

@@ -17,6 +17,7 @@ from keyless.answers.contributions import Side, contributions, costs_of_dropping
 from keyless.answers.distributions import distribution, link_of_rows
 from keyless.answers.labels import row_number
 from keyless.answers.showing import shown, shown_guess, stated
+from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.errors import InputError
 from keyless.pairs.likelihood import approximate_log_ratio
 from keyless.tables import Table
@@ -32,10 +33,6 @@ __all__ = [
     "pieces",
     "records",
 ]
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 MOST_ROWS = 300
 """Matched rows that the overall explanation looks at, drawn at random but always the same: a mean over so many is known

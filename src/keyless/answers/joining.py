@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from keyless.answers.labels import ids
-from keyless.arrays import check_finite
+from keyless.arrays import FloatArray, IntArray, check_finite
 from keyless.errors import InputError
 from keyless.tables import Table, frame_like
 from keyless.tables.frames import taken
@@ -21,10 +21,6 @@ __all__ = ["Fill", "How", "cut", "joined", "joined_plan", "reference_rows"]
 
 How = Literal["left", "inner", "outer"]
 Fill = bool | Literal["all"]
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def joined(

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from keyless.arrays import IntArray
 from keyless.errors import InputError
 from keyless.tables import Table
 
 __all__ = ["ids", "row_number"]
-
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def ids(table: Table, places: IntArray, *, like: Table) -> Any:

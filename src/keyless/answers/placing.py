@@ -8,16 +8,13 @@ import numpy as np
 import pandas as pd
 
 from keyless.answers.candidates import ranked
-from keyless.arrays import check_count
+from keyless.arrays import FloatArray, IntArray, check_count
 from keyless.errors import InputError
 from keyless.pairs.likelihood import exact_log_ratio
 from keyless.pairs.placing import likeliest
 from keyless.tables import Reading, Table, read_like
 
 __all__ = ["new_rows", "place"]
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def place(links: Any, rows: Any, *, table: str, candidates: int, reading: Reading | None) -> pd.DataFrame:

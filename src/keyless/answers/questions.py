@@ -23,7 +23,7 @@ from scipy.spatial.distance import cdist
 from keyless.answers.distributions import distribution, likeliest_partners, soft_answers
 from keyless.answers.labels import row_number
 from keyless.answers.showing import stated
-from keyless.arrays import check_count
+from keyless.arrays import BoolArray, IntArray, NumpyArray, check_count
 from keyless.engine import Side
 from keyless.engine.forms import ROWS_PER_FACTOR
 from keyless.engine.symmetry import LEADING, OUTERMOST, SOFT_CORRELATION, turns
@@ -31,9 +31,6 @@ from keyless.errors import InputError, printable
 
 __all__ = ["Kind", "Question", "known_rows", "questions"]
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Kind = Literal["symmetry", "look-alikes", "map"]
 
 _CANDIDATES = 5
@@ -196,7 +193,7 @@ def _evenly(rows: IntArray) -> IntArray:
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(np.int64))]
 
 
-def _factors(links: Any, number: int, rows: IntArray, most: int) -> FloatArray:
+def _factors(links: Any, number: int, rows: IntArray, most: int) -> NumpyArray:
     """Return the leading factors of some rows of a table; those of rows with many gaps are near 0.
 
     Args:
@@ -211,7 +208,7 @@ def _factors(links: Any, number: int, rows: IntArray, most: int) -> FloatArray:
     return side.factors().scores[np.argsort(side.order)]
 
 
-def design(scores: FloatArray, count: int, *, begun: FloatArray) -> IntArray:
+def design(scores: NumpyArray, count: int, *, begun: NumpyArray) -> IntArray:
     """Return rows, one after the other, that each raise log det(I + Σ x·xᵀ) most (a greedy D-optimal design).
 
     Args:
@@ -254,7 +251,7 @@ def _telling_images_apart(links: Any, name: str, free: BoolArray, count: int) ->
     ]
 
 
-def _positions(links: Any, number: int, rows: IntArray, partners: IntArray) -> tuple[FloatArray, FloatArray]:
+def _positions(links: Any, number: int, rows: IntArray, partners: IntArray) -> tuple[NumpyArray, NumpyArray]:
     """Return where matched rows and their partners lie on the directions that go together, leading ones first."""
     rank = max(1, len(rows) // ROWS_PER_FACTOR)
     sides = [_factors(links, table, places, rank) for table, places in ((0, rows), (number, partners))]
@@ -265,7 +262,7 @@ def _positions(links: Any, number: int, rows: IntArray, partners: IntArray) -> t
     return sides[0] @ left[:, :LEADING] * weight, sides[1] @ right[:LEADING].T * weight
 
 
-def _moved(left: FloatArray, right: FloatArray) -> FloatArray:
+def _moved(left: NumpyArray, right: NumpyArray) -> NumpyArray:
     """Return how far each row is moved at least by the mirror images that fit, in standard deviations."""
     far = np.argsort(-np.sum(left**2, axis=1), kind="stable")[:OUTERMOST]
     own = cdist(left[far], right[far]).argmin(axis=1)
@@ -337,7 +334,7 @@ def _taken(partners: sparse.csr_array, row: int, place: int) -> sparse.csr_array
     return sparse.csr_array((data, index), shape=partners.shape)
 
 
-def settled_rows(partners: sparse.csr_array) -> FloatArray:
+def settled_rows(partners: sparse.csr_array) -> NumpyArray:
     """Return how many more rows are expected right when the partner of each row is told.
 
     If row i turns out to have partner j, with probability p_ij, row i is right, and every other row loses the candidate

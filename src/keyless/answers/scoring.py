@@ -10,13 +10,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import beta
 
-from keyless.arrays import check_finite
+from keyless.arrays import FloatArray, check_finite
 from keyless.errors import InputError
 from keyless.knowledge import known_partners
 
 __all__ = ["Rate", "Score", "Threshold", "rate", "score_against", "threshold"]
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 BANDS = (0.0, 0.5, 0.9, 0.99, 1.0)
 """Edges of the bands of stated probability that the calibration is told for; those of the report."""

@@ -10,12 +10,11 @@ from scipy import sparse
 
 from keyless.answers.distributions import soft_answers
 from keyless.answers.labels import ids
+from keyless.arrays import FloatArray
 from keyless.errors import InputError
 from keyless.tables import Table, frame_like
 
 __all__ = ["transfer"]
-
-FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def transfer(links: Any, table: str, column: str, *, to: str | None) -> Any:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from keyless.arrays import BoolArray, IntArray, NumpyArray
 from keyless.engine.forms import Form
 from keyless.engine.refine import Matching, Refinement, identification
 from keyless.engine.search import STANDS_OUT
@@ -37,10 +37,6 @@ from keyless.progress import Deadline, cut_short, is_late
 from keyless.sizes import FEW_ROWS
 
 __all__ = ["MOST_COLUMNS", "ColumnModel", "are_few", "has_gaps", "is_narrow", "stands_out", "suits"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _FEW_GAPS = 0.01
 """Share of entries missing up to which filling them loses next to nothing."""
@@ -141,7 +137,7 @@ class ColumnModel:
         self.folds = place % _FOLDS
         self.parts = self.folds * _FINER + place // _FOLDS % _FINER
 
-    def found(self, *, quick: bool = False) -> tuple[str, FloatArray, Matching | None] | None:
+    def found(self, *, quick: bool = False) -> tuple[str, NumpyArray, Matching | None] | None:
         """Return where the factors of one table are turned onto those of the other, and what that leads to.
 
         Of many rows only the tables' own models are tried, and the coupling is for others to refine.
@@ -156,7 +152,7 @@ class ColumnModel:
         few = max(self.limits.shape) <= FEW_ROWS
         sparse = self.seen < _LITTLE_SEEN
         kicks = _KICKS if few and sparse and not quick else 0
-        best: tuple[str, FloatArray, Matching | None] | None = None
+        best: tuple[str, NumpyArray, Matching | None] | None = None
         with cut_short(self.deadline):
             rows = [np.linspace(0, size - 1, min(size, _MODEL_ROWS)).astype(np.int64) for size in self.limits.shape]
             tables = [(values[some], mask[some]) for (values, mask), some in zip(self.tables, rows, strict=True)]
@@ -178,7 +174,7 @@ class ColumnModel:
                     break
         return best
 
-    def run(self, coupling: FloatArray, *, common: float | None = None) -> Matching | None:
+    def run(self, coupling: NumpyArray, *, common: float | None = None) -> Matching | None:
         """Return the best matching that is reached from a coupling; None where too few of its pairs are sure."""
         best: Matching | None = None
         models: list[FactorModel | None] = [None] * _FOLDS
@@ -243,7 +239,7 @@ class ColumnModel:
         )
         return better if better.strength > found.strength else found
 
-    def _sure(self, coupling: FloatArray) -> tuple[IntArray, IntArray]:
+    def _sure(self, coupling: NumpyArray) -> tuple[IntArray, IntArray]:
         rows, columns = np.nonzero(coupling > _SURE)
         return rows.astype(np.int64), columns.astype(np.int64)
 
@@ -257,7 +253,7 @@ class ColumnModel:
         rank = max(1, min(self.rank, min(values.shape) - 1, len(rows) // _PAIRS_PER_FACTOR))
         return fit(values, mask, before or initial_model(values, mask, rank), max_iter=steps)[0]
 
-    def _ratios(self, folds: IntArray, models: Sequence[FactorModel | None]) -> FloatArray:
+    def _ratios(self, folds: IntArray, models: Sequence[FactorModel | None]) -> NumpyArray:
         """Return the log-likelihood ratios of all pairs, each left row by the model of its fold; −∞ where forbidden."""
         (left, left_mask), (right, right_mask) = self.tables
         width = left.shape[1]
@@ -291,7 +287,7 @@ def _plan(models: Sequence[FactorModel], largest_rank: int, *, sparse: bool) -> 
     return [(kind, wanted) for kind, wanted in plan if wanted <= max(largest_rank, rank)]
 
 
-def _model(kind: str, rank: int, own: FactorModel, values: FloatArray, mask: BoolArray) -> FactorModel:
+def _model(kind: str, rank: int, own: FactorModel, values: NumpyArray, mask: BoolArray) -> FactorModel:
     """Return a model of one table with so many factors."""
     if kind == "own":
         return padded(own, rank)

@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from keyless.arrays import BoolArray, IntArray, NumpyArray
 from keyless.engine.columns import ColumnModel, stands_out
 from keyless.engine.corroboration import BY_ITSELF, corroboration
 from keyless.engine.forms import ROWS_PER_FACTOR, Form, View, searched_views
@@ -32,10 +32,6 @@ from keyless.progress import cut_short, is_late
 from keyless.sizes import TELLING_ROWS
 
 __all__ = ["FAR_ABOVE", "FOUND_AGAIN", "SOMEWHAT_ABOVE", "Crossing", "crossings"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _MOST_PAIRS = 500
 """Matched pairs that are split: more would take longer and tell no more."""
@@ -216,7 +212,7 @@ def _may_tell_more(found: Sequence[Crossing], form: Form) -> bool:
 
 
 def _exchanged(
-    form: Form, permutation: IntArray, rng: np.random.Generator, starts: Sequence[tuple[str, FloatArray]]
+    form: Form, permutation: IntArray, rng: np.random.Generator, starts: Sequence[tuple[str, NumpyArray]]
 ) -> Crossing:
     """Compare a link among all rows, each left row with candidates of its partner's half, and with those of the other.
 
@@ -241,7 +237,7 @@ def _halved(
     permutation: IntArray,
     limits: Limits,
     rng: np.random.Generator,
-    starts: Sequence[tuple[str, FloatArray]],
+    starts: Sequence[tuple[str, NumpyArray]],
 ) -> Iterator[Crossing]:
     """Yield comparisons of random halves of the rows, each with its own partners and with those of the other.
 
@@ -280,7 +276,7 @@ def _halved(
         yield found
 
 
-def _refined(refinement: Refinement, pairs: FloatArray, factors: tuple[Factors, Factors]) -> Matching:
+def _refined(refinement: Refinement, pairs: NumpyArray, factors: tuple[Factors, Factors]) -> Matching:
     """Return what found pairs become when they are refined as those of a search are."""
     found = refinement.run(pairs, rounds=_ROUNDS, common=float(pairs.sum()))
     return smoothed(found, [factors], limits=refinement.limits, by_map=(refinement.left, refinement.right))
@@ -332,7 +328,7 @@ def _halved_columns(
     limits: Limits,
     *,
     rng: np.random.Generator,
-    starts: Sequence[tuple[str, FloatArray]],
+    starts: Sequence[tuple[str, NumpyArray]],
 ) -> Iterator[Crossing]:
     """Yield the same comparisons by models of all columns, which tell rows apart in smaller halves.
 
@@ -371,7 +367,7 @@ def _groups_of(limits: Limits, rows: IntArray, columns: IntArray) -> Limits:
     return Limits((len(rows), len(columns)), groups)
 
 
-def _among(starts: Sequence[tuple[str, FloatArray]], rows: IntArray, columns: IntArray) -> list[tuple[str, FloatArray]]:
+def _among(starts: Sequence[tuple[str, NumpyArray]], rows: IntArray, columns: IntArray) -> list[tuple[str, NumpyArray]]:
     """Return named couplings of some rows, where they couple any of them."""
     some = [(name, coupling[np.ix_(rows, columns)]) for name, coupling in starts]
     return [(name, coupling) for name, coupling in some if coupling.any()]
@@ -382,7 +378,7 @@ def _shuffled_columns(
     sides: tuple[Side, Side],
     limits: Limits,
     rng: np.random.Generator,
-    starts: Sequence[tuple[str, FloatArray]],
+    starts: Sequence[tuple[str, NumpyArray]],
 ) -> Iterator[Crossing]:
     """Yield comparisons with what models of all columns find where the right table has its factors shuffled."""
     while True:
@@ -395,7 +391,7 @@ def _shuffled_columns(
 
 
 def _by_columns(
-    columns: ColumnModel, left: Side, right: Side, starts: Sequence[tuple[str, FloatArray]]
+    columns: ColumnModel, left: Side, right: Side, starts: Sequence[tuple[str, NumpyArray]]
 ) -> Matching | None:
     """Search two tables from nothing, and return the matching by a model of all columns; None where it has no pairs."""
     views, first = searched_views(left, right), None
@@ -475,7 +471,7 @@ def _borne_out(matching: Matching, left: Factors, right: Factors) -> float:
     return corroboration(matching.fit, matching.folds, matching.common, left.compact, right.compact)
 
 
-def _searched(form: Form, rows: IntArray, columns: IntArray, starts: Sequence[tuple[str, FloatArray]]) -> Form:
+def _searched(form: Form, rows: IntArray, columns: IntArray, starts: Sequence[tuple[str, NumpyArray]]) -> Form:
     """Search some rows of both tables, on all kinds of scales that the link was sought on."""
     views = [View(view.scales, _some(view.left, rows), _some(view.right, columns)) for view in form.searched]
     return Search(views, Limits((len(rows), len(columns))), starts=starts, generations=FEW_GENERATIONS).run()

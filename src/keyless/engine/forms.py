@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
 
 from keyless.engine.refine import MOST_ROUNDS, Matching, Refinement, averaged, smoothed
 from keyless.engine.side import Side
@@ -20,8 +17,6 @@ from keyless.pairs.limits import Limits
 from keyless.progress import Deadline, cut_short, is_late
 
 __all__ = ["ROWS_PER_FACTOR", "Form", "View", "averaged_form", "best_form", "searched_views"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
 
 _FACTORS = (12, 20, 40, 64, 100)
 """Numbers of factors that are tried."""

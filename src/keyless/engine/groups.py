@@ -6,12 +6,11 @@ another group, nobody meets its partner, and whatever stands out then is chance.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize_scalar
 
+from keyless.arrays import IntArray, NumpyArray
 from keyless.engine.side import sums_of_groups
 from keyless.maps.canonical import CrossFit, cross_fit
 from keyless.maps.folds import Folds
@@ -20,9 +19,6 @@ from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import log_sums, pair_places
 
 __all__ = ["FEWEST_GROUPS", "exchanged", "group_map", "shared_groups", "sharpened_by"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 FEWEST_GROUPS = 30
 """Groups that both tables must have before their means are looked at: a map of few factors has as many numbers."""
@@ -85,7 +81,7 @@ def exchanged(limits: Limits) -> Limits:
     return Limits(limits.shape, (moved, right))
 
 
-def sharpened_by(own: sparse.csr_array, other: sparse.csr_array, alone: FloatArray) -> float:
+def sharpened_by(own: sparse.csr_array, other: sparse.csr_array, alone: NumpyArray) -> float:
     """Return the factor for log-likelihood ratios under which they are worth what they say.
 
     Every left row is offered the rows of its own group and those of another. Its partner is in its own group, or it has
@@ -114,7 +110,7 @@ def sharpened_by(own: sparse.csr_array, other: sparse.csr_array, alone: FloatArr
     return float(np.exp(minimize_scalar(surprise, bounds=bounds, method="bounded").x))
 
 
-def _means(scores: FloatArray, labels: IntArray, shared: IntArray) -> FloatArray:
+def _means(scores: NumpyArray, labels: IntArray, shared: IntArray) -> NumpyArray:
     """Return the sum of each group's rows, over the root of how many they are."""
     rows = np.flatnonzero(np.isin(labels, shared))
     place = np.searchsorted(shared, labels[rows])

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-__all__ = ["Joined", "side_by_side"]
+from keyless.arrays import BoolArray, IntArray, NumpyArray
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
+__all__ = ["Joined", "side_by_side"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +62,8 @@ class Joined:
         return entities[np.argsort(rows[entities])]
 
     def carried(
-        self, couplings: Mapping[tuple[int, int], Sequence[tuple[str, FloatArray]]], other: Joined
-    ) -> list[tuple[str, FloatArray]]:
+        self, couplings: Mapping[tuple[int, int], Sequence[tuple[str, NumpyArray]]], other: Joined
+    ) -> list[tuple[str, NumpyArray]]:
         """Return named couplings of rows of two tables as couplings of entities.
 
         Args:
@@ -84,8 +81,8 @@ class Joined:
 
 
 def side_by_side(
-    tables: Sequence[tuple[FloatArray, BoolArray]], rows: Sequence[IntArray]
-) -> tuple[FloatArray, BoolArray]:
+    tables: Sequence[tuple[NumpyArray, BoolArray]], rows: Sequence[IntArray]
+) -> tuple[NumpyArray, BoolArray]:
     """Return values and masks of tables side by side in the order of entities; missing where an entity has no row.
 
     Args:

@@ -6,11 +6,11 @@ Few pairs are looked at, so the work grows with the number of rows and not with 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import IntArray
 from keyless.engine.refine import Matching, Refinement
 from keyless.maps.canonical import CanonicalModel, CrossFit
 from keyless.model.factors import Factors
@@ -21,9 +21,6 @@ from keyless.pairs.posterior import FIRST_SHARE, largest, less_crowding, log_sum
 from keyless.progress import Deadline, is_late
 
 __all__ = ["ListedRows", "listed_identification", "listed_sharpness", "mutual_first_choices"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _NEAREST = 24
 """Nearest rows of the other table that are looked at, for each row of either table."""

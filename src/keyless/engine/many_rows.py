@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import IntArray, NumpyArray
 from keyless.engine.columns import ColumnModel, suits
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.forms import Form, View, searched_views
@@ -44,9 +45,6 @@ from keyless.parallel import one_thread
 from keyless.progress import Deadline, cut_short, is_late, time_left
 
 __all__ = ["link_many_rows", "tells_by_groups"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _FORMS: tuple[tuple[ScaleName, int], ...] = (("auto", 40), ("identity", 40), ("identity", 64), ("rank", 40))
 """Scales and most factors that are tried."""
@@ -238,7 +236,7 @@ def _with_left_over(
         return permutation, chances
     model, left, right = form.matching.fit.whole, form.left.compact, form.right.compact
 
-    def ratios(own: IntArray, theirs: IntArray) -> FloatArray:
+    def ratios(own: IntArray, theirs: IntArray) -> NumpyArray:
         found, allowed = model.log_ratios(left[own], right[theirs]), limits.mask(own, theirs)
         return found if allowed is None else np.where(allowed, found, -np.inf)
 

@@ -7,11 +7,10 @@ is stated, and rows whose ratios are low, but that want each other all the same,
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import IntArray, NumpyArray
 from keyless.assignment import assign, best_matching
 from keyless.pairs.decoys import most_partners
 from keyless.pairs.look_alikes import less_chance_fit
@@ -37,9 +36,6 @@ __all__ = [
     "matched",
     "sharpness",
 ]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _FEWEST_STATED = 0.5
 """Share of the matches that must be likely enough to be stated for the others to be left out."""
@@ -96,7 +92,7 @@ _SEARCHES, _LONGEST_STEP, _NEAR_ENOUGH = 15, 3.0, 5e-3
 the smaller table's rows by which the number of pairs may be off."""
 
 
-def matched(ratios: FloatArray, every_row: bool | None, *, crowded: bool = False) -> tuple[IntArray, Posterior, bool]:
+def matched(ratios: NumpyArray, every_row: bool | None, *, crowded: bool = False) -> tuple[IntArray, Posterior, bool]:
     """Return the match of each row, the probabilities of all pairs, and whether every row was given a partner.
 
     Args:
@@ -137,14 +133,14 @@ def matched(ratios: FloatArray, every_row: bool | None, *, crowded: bool = False
     return _stated(listed, found), found, False
 
 
-def _every_row(ratios: FloatArray, whole: IntArray) -> tuple[IntArray, Posterior, bool]:
+def _every_row(ratios: NumpyArray, whole: IntArray) -> tuple[IntArray, Posterior, bool]:
     """Return what `matched` does where every row has a partner: however bad a match is, its row needs it."""
     rows = np.flatnonzero(whole >= 0)
     power = fitted_power(ratios, rows, whole[rows])
     return whole, posterior(_possible(power * ratios, whole), every_row=True), True
 
 
-def every_row_matched(ratios: FloatArray) -> IntArray:
+def every_row_matched(ratios: NumpyArray) -> IntArray:
     """Return the one-to-one matches of the largest sum, of every row of the smaller table that may have one; else −1.
 
     Args:
@@ -163,7 +159,7 @@ def _stated(ratios: sparse.csr_array, chances: Posterior) -> IntArray:
     return likely_matches(_best_matches(ratios, chances), chances)
 
 
-def _completed(permutation: IntArray, ratios: FloatArray) -> IntArray:
+def _completed(permutation: IntArray, ratios: NumpyArray) -> IntArray:
     """Return the matches, and the rows that have none matched to each other."""
     rows = np.flatnonzero(permutation < 0)
     columns = np.setdiff1d(np.arange(ratios.shape[1]), permutation)
@@ -174,7 +170,7 @@ def _completed(permutation: IntArray, ratios: FloatArray) -> IntArray:
     return completed
 
 
-def fitted_power(ratios: FloatArray, rows: IntArray, columns: IntArray) -> float:
+def fitted_power(ratios: NumpyArray, rows: IntArray, columns: IntArray) -> float:
     """Return the power, at most 1, to which likelihood ratios must be raised for partners to be as likely as stated.
 
     That is the power under which these partners are likeliest, among all rows, to be picked by each other; of powers
@@ -193,7 +189,7 @@ def fitted_power(ratios: FloatArray, rows: IntArray, columns: IntArray) -> float
     return float(_POWERS[found >= found.max() - NOT_REFUTED].max())
 
 
-def _likelihoods(ratios: FloatArray, rows: IntArray, columns: IntArray, *, odd_rows: float) -> tuple[FloatArray, int]:
+def _likelihoods(ratios: NumpyArray, rows: IntArray, columns: IntArray, *, odd_rows: float) -> tuple[NumpyArray, int]:
     """Return the log-likelihood that partners are picked by each other under each power, and of how many rows it is.
 
     Args:
@@ -218,7 +214,7 @@ def _likelihoods(ratios: FloatArray, rows: IntArray, columns: IntArray, *, odd_r
     return np.array([likelihood(power) for power in _POWERS]), len(rows)
 
 
-def _lost_by_all(ratios: FloatArray, whole: IntArray) -> float:
+def _lost_by_all(ratios: NumpyArray, whole: IntArray) -> float:
     """Return the nats per row by which partners are less likely than under the best power if every row has one.
 
     Ratios of a model of all columns are as large as they should be. A row without partner that is given one is beaten
@@ -286,7 +282,7 @@ def _may_be_alone(rows: int) -> float:
     return max(_FEW_ALONE * rows, _ODD_ONES)
 
 
-def _left_over_are_partners(ratios: FloatArray, permutation: IntArray, whole: IntArray, chances: Posterior) -> bool:
+def _left_over_are_partners(ratios: NumpyArray, permutation: IntArray, whole: IntArray, chances: Posterior) -> bool:
     """Tell whether rows without match in tables of equal size are each other's partners, so that every row has one.
 
     Hardly one does not have its partner among the rows that are left over in the other table. Of few rows it is told by
@@ -313,7 +309,7 @@ def _left_over_are_partners(ratios: FloatArray, permutation: IntArray, whole: In
     return wanted.size > 0 and float(wanted.mean()) > _WANTED
 
 
-def _possible(ratios: FloatArray, permutation: IntArray | None = None) -> sparse.csr_array:
+def _possible(ratios: NumpyArray, permutation: IntArray | None = None) -> sparse.csr_array:
     """Return the pairs that are worth a look, as a sparse matrix of their log-likelihood ratios.
 
     Args:
@@ -338,7 +334,7 @@ def _possible(ratios: FloatArray, permutation: IntArray | None = None) -> sparse
     return sparse.csr_array((ratios[rows, columns].astype(np.float64), (rows, columns)), shape=ratios.shape)
 
 
-def sharpness(ratios: FloatArray, permutation: IntArray) -> float:
+def sharpness(ratios: NumpyArray, permutation: IntArray) -> float:
     """Return the share of matched rows that are the first choice of their partner, averaged over both directions."""
     rows = np.flatnonzero(permutation >= 0)
     if not len(rows):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import IntArray, NumpyArray
 from keyless.engine.columns import ColumnModel, are_few, has_gaps, is_narrow, stands_out, suits
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
@@ -34,9 +35,6 @@ __all__ = [
     "link_pair",
     "status_at",
 ]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _FULLY = 0.95
 """Part of log(rows) nats from which partners stand out so far that there is nothing to add."""
@@ -67,7 +65,7 @@ class PairLink:
     """
 
     permutation: IntArray
-    probability: FloatArray
+    probability: NumpyArray
     pairs: Any
     ratios: Any
     every_row: bool
@@ -79,7 +77,7 @@ class PairLink:
     foretold: Foretold = field(default_factory=Foretold)
     starts: tuple[Start, ...] = ()
     orders: tuple[IntArray, IntArray] = field(default_factory=lambda: (np.empty(0, np.int64),) * 2, repr=False)
-    mean_coupling: FloatArray | None = field(default=None, repr=False)
+    mean_coupling: NumpyArray | None = field(default=None, repr=False)
 
     @property
     def factors(self) -> tuple[Factors, Factors]:
@@ -87,7 +85,7 @@ class PairLink:
         return self.form.left, self.form.right
 
     @property
-    def correlations(self) -> FloatArray:
+    def correlations(self) -> NumpyArray:
         """Canonical correlations of matched rows, by maps that have not seen them."""
         return np.asarray(self.form.matching.fit.whole.correlations)
 
@@ -239,7 +237,7 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
     )
 
 
-def by_map(link: PairLink, limits: Limits) -> FloatArray:
+def by_map(link: PairLink, limits: Limits) -> NumpyArray:
     """Return the log-likelihood ratios of all pairs by the map alone, rows in the caller's order.
 
     Args:
@@ -256,12 +254,12 @@ def by_map(link: PairLink, limits: Limits) -> FloatArray:
 def rematched(
     left: Side,
     right: Side,
-    coupling: FloatArray,
+    coupling: NumpyArray,
     *,
     limits: Limits,
     every_row: bool | None = None,
     deadline: Deadline | None = None,
-) -> tuple[IntArray, FloatArray] | None:
+) -> tuple[IntArray, NumpyArray] | None:
     """Match rows again by a model of all columns; None where there are too many of them for that.
 
     Args:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import BoolArray, IntArray, NumpyArray
 from keyless.maps.canonical import CrossFit, cross_fit, fit_tail
 from keyless.maps.folds import Folds
 from keyless.maps.regression import Regression
@@ -31,10 +32,6 @@ __all__ = [
     "identification",
     "smoothed",
 ]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 FOLDS = 8
 """Folds of left rows; each is judged by the map that the others give."""
@@ -158,7 +155,7 @@ class Refinement:
     by_predictions = False
 
     def __init__(
-        self, left: FloatArray, right: FloatArray, *, limits: Limits, folds: int = FOLDS, by_decoys: bool = False
+        self, left: NumpyArray, right: NumpyArray, *, limits: Limits, folds: int = FOLDS, by_decoys: bool = False
     ) -> None:
         self.left, self.right, self.limits, self.by_decoys = left, right, limits, by_decoys
         self.folds = Folds.along(left[:, 0], folds)
@@ -187,7 +184,7 @@ class Refinement:
             positions[0][own], positions[1][own] = model.left(left[rows[own]]), model.right(right[columns[own]])
         return fit.with_tail(fit_tail(fit.whole, *positions))
 
-    def judged(self, coupling: Any) -> tuple[CrossFit, FloatArray]:
+    def judged(self, coupling: Any) -> tuple[CrossFit, NumpyArray]:
         """Return the map that coupled rows give, and the log-likelihood ratios of all pairs under it."""
         fit = self.fitted(coupling)
         return fit, self.ratios(fit)
@@ -197,7 +194,7 @@ class Refinement:
         same = len(fit.left_directions) == self.folds.count
         return fit if same else CrossFit.of_one(fit.whole, self.folds.count)
 
-    def ratios(self, fit: CrossFit) -> FloatArray:
+    def ratios(self, fit: CrossFit) -> NumpyArray:
         """Return the log-likelihood ratios of all pairs; −∞ where a pair must not be."""
         check_time()
         found = self.folds.unfolded(fit.log_ratios(self.folds.folded(self.left), self.right))
@@ -205,7 +202,7 @@ class Refinement:
             found[~self.mask] = -np.inf
         return found
 
-    def score(self, coupling: FloatArray) -> float:
+    def score(self, coupling: NumpyArray) -> float:
         """Return how well partners stand out by maps that have not seen the left rows, in nats above a guess.
 
         That is the mean log-probability of what each row of the smaller table is coupled to, among all rows of the
@@ -264,7 +261,7 @@ class Refinement:
             raise RuntimeError("no round was made")
         return best
 
-    def matched(self, fit: CrossFit, ratios: FloatArray, common: float, done: int) -> Matching:
+    def matched(self, fit: CrossFit, ratios: NumpyArray, common: float, done: int) -> Matching:
         """Match rows by log-likelihood ratios.
 
         Args:
@@ -296,16 +293,16 @@ class SmoothRefinement(Refinement):
     by_predictions = True
 
     def __init__(
-        self, regression: Regression, *, limits: Limits, targets: int, by_map: tuple[FloatArray, FloatArray]
+        self, regression: Regression, *, limits: Limits, targets: int, by_map: tuple[NumpyArray, NumpyArray]
     ) -> None:
         super().__init__(*by_map, limits=limits, by_decoys=True)
         self.regression, self.targets = regression, targets
 
-    def judged(self, coupling: FloatArray) -> tuple[CrossFit, FloatArray]:
+    def judged(self, coupling: NumpyArray) -> tuple[CrossFit, NumpyArray]:
         """Return the map that coupled rows give, and the log-likelihood ratios of all pairs by predictions."""
         return self.fitted(coupling, heavy_tails=False), self.predicted_ratios(coupling, self.targets)
 
-    def predicted_ratios(self, coupling: FloatArray, targets: int) -> FloatArray:
+    def predicted_ratios(self, coupling: NumpyArray, targets: int) -> NumpyArray:
         """Return log-likelihood ratios of all pairs by predictions of so many factors; −∞ where a pair must not be."""
         found = self.regression.ratios(coupling, targets)
         if self.mask is not None:
@@ -313,7 +310,7 @@ class SmoothRefinement(Refinement):
         return found
 
     def run(
-        self, coupling: FloatArray, *, rounds: int, common: float | None = None, deadline: Deadline | None = None
+        self, coupling: NumpyArray, *, rounds: int, common: float | None = None, deadline: Deadline | None = None
     ) -> Matching:
         """Alternate from a coupling until it settles, with the kernels that suit it best; see `Refinement.run`.
 
@@ -328,7 +325,7 @@ def smoothed(
     views: Sequence[tuple[Factors, Factors]],
     *,
     limits: Limits,
-    by_map: tuple[FloatArray, FloatArray],
+    by_map: tuple[NumpyArray, NumpyArray],
     deadline: Deadline | None = None,
 ) -> Matching:
     """Return what a matching becomes by predictions, where partners stand out more then; otherwise as it was.
@@ -360,7 +357,7 @@ def averaged(
     views: Sequence[tuple[Factors, Factors]],
     *,
     limits: Limits,
-    by_map: tuple[FloatArray, FloatArray],
+    by_map: tuple[NumpyArray, NumpyArray],
     deadline: Deadline | None = None,
 ) -> Matching:
     """Return what a matching becomes when the ratios of several rounds of predictions are averaged.
@@ -385,7 +382,7 @@ def averaged(
     return replace(found, fit=refinement.fitted(found.coupling))
 
 
-def identification(ratios: FloatArray, coupling: FloatArray, *, axes: Sequence[int] = (1, 0)) -> float:
+def identification(ratios: NumpyArray, coupling: NumpyArray, *, axes: Sequence[int] = (1, 0)) -> float:
     """Return how well partners stand out: the mean log-probability of each among all rows, in nats above a guess.
 
     A guess has 0, partners that stand out fully have the logarithm of how many rows there are. It is averaged over
@@ -409,7 +406,7 @@ def identification(ratios: FloatArray, coupling: FloatArray, *, axes: Sequence[i
     return gained / (len(axes) * weight)
 
 
-def _log_sum_exp(ratios: FloatArray, axis: int) -> FloatArray:
+def _log_sum_exp(ratios: NumpyArray, axis: int) -> NumpyArray:
     """Return the log of the sum of exponentials along an axis, which stays; very low where nothing is finite."""
     highest = ratios.max(axis=axis, initial=-1e6, keepdims=True)
     sums = np.exp(ratios - highest).sum(axis=axis, dtype=np.float64, keepdims=True)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import BoolArray, IntArray, NumpyArray
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, LEAST_STATED, best_other, largest, less_crowding, pair_places
 
@@ -25,10 +26,7 @@ __all__ = [
     "shared_partners",
 ]
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
-Rivals = tuple[FloatArray, FloatArray]
+Rivals = tuple[NumpyArray, NumpyArray]
 RepeatedSide = Literal["", "left", "right"]
 """The table that seems to repeat entities; empty where neither does."""
 
@@ -45,7 +43,7 @@ _STEPS = 100
 """Steps by which it is estimated how many rows have a partner; each changes the number less than the one before."""
 
 
-def repeated_side(permutation: IntArray, probability: FloatArray, rivals: Rivals) -> RepeatedSide:
+def repeated_side(permutation: IntArray, probability: NumpyArray, rivals: Rivals) -> RepeatedSide:
     """Tell which of two tables seems to hold several rows of one entity.
 
     A row whose entity the other table lacks finds a best candidate like the second best candidates of matched rows. A
@@ -134,7 +132,7 @@ class SharedPartners:
 
     permutation: IntArray
     pairs: Any
-    probability: FloatArray
+    probability: NumpyArray
 
 
 def shared_partners(ratios: Any, *, limits: Limits, every_row: bool | None) -> SharedPartners:
@@ -174,7 +172,7 @@ def shared_partners(ratios: Any, *, limits: Limits, every_row: bool | None) -> S
     return SharedPartners(permutation, pairs.toarray() if dense else pairs, probability)
 
 
-def _listed(ratios: FloatArray) -> sparse.csr_array:
+def _listed(ratios: NumpyArray) -> sparse.csr_array:
     """Return all pairs that may be matched as a sparse matrix of their ratios."""
     rows, columns = np.nonzero(np.isfinite(ratios))
     return sparse.csr_array((ratios[rows, columns].astype(np.float64), (rows, columns)), shape=ratios.shape)

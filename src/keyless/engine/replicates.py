@@ -7,10 +7,9 @@ their partners show as well, and is far too sure which of them belongs to which.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from keyless.arrays import NumpyArray
 from keyless.engine.forms import Form
 from keyless.engine.matches import every_row_matched
 from keyless.maps.canonical import CanonicalModel
@@ -18,8 +17,6 @@ from keyless.pairs.limits import Limits
 from keyless.sizes import TELLING_ROWS
 
 __all__ = ["averaged_over_replicates", "differences_are_shared", "replicate_weights"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
 
 _MOST_ROWS = 3_000
 """Rows of a table up to which replicates are looked for: all its pairs are compared, which take 72 MB."""
@@ -41,7 +38,7 @@ _LARGEST_EXPONENT = 60.0
 """Nats beyond which it does not matter how much likelier it is that two rows are replicates."""
 
 
-def averaged_over_replicates(form: Form, *, limits: Limits) -> FloatArray:
+def averaged_over_replicates(form: Form, *, limits: Limits) -> NumpyArray:
     """Return the log-likelihood ratios of a form, those of replicates replaced by their mean.
 
     They stay as they are unless both tables have replicates: of rows that only one table repeats, see `repeats`. Those
@@ -51,7 +48,7 @@ def averaged_over_replicates(form: Form, *, limits: Limits) -> FloatArray:
         form: factors, map and ratios of all pairs.
         limits: which pairs may be matched; rows of known pairs are left as they are.
     """
-    ratios: FloatArray = form.matching.ratios
+    ratios: NumpyArray = form.matching.ratios
     model = form.matching.fit.whole
     # By predictions rows differ that the map has at one place.
     by_map = len(model.correlations) > 0 and not form.matching.predicted
@@ -77,7 +74,7 @@ def averaged_over_replicates(form: Form, *, limits: Limits) -> FloatArray:
 
 
 def differences_are_shared(
-    places: FloatArray, partners: FloatArray, weights: FloatArray, correlations: FloatArray
+    places: NumpyArray, partners: NumpyArray, weights: NumpyArray, correlations: NumpyArray
 ) -> bool:
     """Tell whether partners differ as rows do that may be replicates, rather than by noise of their own.
 
@@ -107,7 +104,7 @@ def differences_are_shared(
     return abs(actual - shared[0]) <= abs(actual - shared[1])
 
 
-def _shared_part(places: FloatArray, partners: FloatArray, weights: FloatArray, correlations: FloatArray) -> float:
+def _shared_part(places: NumpyArray, partners: NumpyArray, weights: NumpyArray, correlations: NumpyArray) -> float:
     """Return the slope of the differences of partners on those of rows: the median over all rows and replicates.
 
     In a mean, a few rows far out would count for more than all others.
@@ -118,7 +115,7 @@ def _shared_part(places: FloatArray, partners: FloatArray, weights: FloatArray, 
     return float(np.median(own * theirs @ weight / np.maximum(own**2 @ weight, np.finfo(np.float64).tiny)))
 
 
-def replicate_weights(places: FloatArray, correlations: FloatArray, tail: float) -> FloatArray | None:
+def replicate_weights(places: NumpyArray, correlations: NumpyArray, tail: float) -> NumpyArray | None:
     """Return the weights of the mean that takes the place of each row: equal ones for it and its replicates.
 
     Two replicates are like partners: as far apart as noise has it. With the noise of both tables alike, the correlation
@@ -154,7 +151,7 @@ def replicate_weights(places: FloatArray, correlations: FloatArray, tail: float)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def _compared(places: FloatArray, correlations: FloatArray, tail: float) -> FloatArray:
+def _compared(places: NumpyArray, correlations: NumpyArray, tail: float) -> NumpyArray:
     """Return how much likelier any two rows are to be measurements of one thing than of any two; −∞ for a row itself.
 
     In nats, rows × rows.
@@ -166,7 +163,7 @@ def _compared(places: FloatArray, correlations: FloatArray, tail: float) -> Floa
     return np.asarray(ratios)
 
 
-def _between_places(correlations: FloatArray, tail: float = np.inf) -> CanonicalModel:
+def _between_places(correlations: NumpyArray, tail: float = np.inf) -> CanonicalModel:
     """Return the map between rows that are given by their places."""
     size = len(correlations)
     return CanonicalModel(np.zeros(size), np.zeros(size), np.eye(size), np.eye(size), correlations, tail)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from keyless.arrays import IntArray, NumpyArray
 from keyless.engine.forms import Form, View
 from keyless.engine.refine import FIRST_ROUNDS, MOST_ROUNDS, Matching, Refinement, smoothed
 from keyless.engine.side import MAX_RANK
@@ -29,9 +30,6 @@ from keyless.parallel import in_turn, workers
 from keyless.progress import Callback, Deadline, cut_short, is_late
 
 __all__ = ["FEW_GENERATIONS", "STANDS_OUT", "Search", "Start", "outermost"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _SIZES = (3, 4, 5, 6)
 """Leading factors of first maps, one size a generation in turn. Two clouds of 500 rows in more dimensions look more
@@ -133,7 +131,7 @@ class _Candidate:
     """
 
     view: _Rows
-    coupling: FloatArray
+    coupling: NumpyArray
     choice: IntArray
     score: float
     contradicted: bool = False
@@ -176,7 +174,7 @@ class _Rows:
         left, right = (side[rows, :_MOST_LEADING] for side, rows in zip((self.left, self.right), few, strict=True))
         return Shapes(left, right, allowed=None if self.allowed is None else self.allowed[np.ix_(*few)])
 
-    def first_maps(self, size: int, rng: np.random.Generator) -> FloatArray:
+    def first_maps(self, size: int, rng: np.random.Generator) -> NumpyArray:
         """Return distinct maps of so many leading factors under which the rows of both tables look most alike.
 
         Args:
@@ -188,18 +186,18 @@ class _Rows:
         maps, values = self.shapes.settled(np.stack(drawn), steps=_STEPS)
         return maps[distinct_maps(maps, values, _KEPT)]
 
-    def grown(self, cross: FloatArray) -> _Candidate:
+    def grown(self, cross: NumpyArray) -> _Candidate:
         """Return what a map of leading factors grows to; several may grow at a time."""
         return self.judged(Growth(self.left, self.right, allowed=self.allowed).grown(cross))
 
-    def judged(self, coupling: FloatArray) -> _Candidate:
+    def judged(self, coupling: NumpyArray) -> _Candidate:
         """Return a candidate: a coupling, the partners that rows prefer, and how well they stand out."""
         choice = coupling.argmax(axis=int(len(self.left) <= len(self.right)))
         contradicted = bool(len(self.refinement.limits.known)) and self.refinement.contradicted(coupling)
         return _Candidate(self, coupling, choice, self.refinement.score(coupling), contradicted)
 
 
-def _grown(maps: Sequence[tuple[_Rows, FloatArray]]) -> list[_Candidate]:
+def _grown(maps: Sequence[tuple[_Rows, NumpyArray]]) -> list[_Candidate]:
     """Return what maps of leading factors of some views grow to, on all cores at a time where rows are many."""
     large = bool(maps) and len(maps[0][0].left) * len(maps[0][0].right) >= _LARGE_KERNEL
     return list(in_turn(_Rows.grown, maps, n_jobs=workers() if large else 1))
@@ -222,7 +220,7 @@ class Search:
 
     views: Sequence[View]
     limits: Limits
-    starts: Sequence[tuple[str, FloatArray]] = ()
+    starts: Sequence[tuple[str, NumpyArray]] = ()
     generations: int | None = None
     deadline: Deadline | None = None
     callback: Callback | None = None
@@ -246,7 +244,7 @@ class Search:
         self.rng = np.random.default_rng(0)
 
     @property
-    def mean_coupling(self) -> FloatArray | None:
+    def mean_coupling(self) -> NumpyArray | None:
         """The mean of the couplings of all candidates; None where only some of the rows were searched.
 
         Where no candidate is believed, the mean orders partners better than any of them: what is wrong in each differs.

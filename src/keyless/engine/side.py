@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from keyless.arrays import as_matrix, to_numpy
+from keyless.arrays import BoolArray, IntArray, NumpyArray, as_matrix, to_numpy
 from keyless.errors import InputError
 from keyless.model.detection_limits import expected_scores
 from keyless.model.factor_model import fit_table, information, posterior
@@ -17,10 +17,6 @@ from keyless.model.factors import Factors, principal_factors
 from keyless.model.scales import ScaleName, kinds_of_columns, scale_table
 
 __all__ = ["MAX_RANK", "Side", "sums_of_groups"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 MAX_RANK = 40
 """The most factors of a table while a map is sought; more of them slow every step and rarely help to find it."""
@@ -64,7 +60,7 @@ class Side:
         self.values = np.asarray(as_matrix(np.where(observed, table, 0.0), name=name), dtype=np.float64)
         self.scales, self.max_rank, self.leading = scales, max_rank, tuple(leading)
         self.chosen = dict(chosen)
-        self._filled: dict[str, FloatArray] = {}
+        self._filled: dict[str, NumpyArray] = {}
         self._factors: dict[tuple[str, int], Factors] = {}
         self.order: IntArray = self.factors().row_order
         self.values, self.mask = self.values[self.order], self.mask[self.order]
@@ -95,11 +91,11 @@ class Side:
         mixed = np.column_stack([rng.permutation(factor) for factor in means.T])
         return Side(scores + (mixed - means) @ model.loadings.T, mask, scales="identity", max_rank=self.max_rank)
 
-    def scores(self) -> tuple[FloatArray, BoolArray]:
+    def scores(self) -> tuple[NumpyArray, BoolArray]:
         """Return the columns on their scales, 0 where missing, and which entries are observed."""
         return self._scaled(self.scales), self.mask
 
-    def _scaled(self, kind: ScaleName) -> FloatArray:
+    def _scaled(self, kind: ScaleName) -> NumpyArray:
         kinds = kinds_of_columns(kind, self.values.shape[1], self.chosen)
         return scale_table(self.values, self.mask, kind=kinds)[0]
 
@@ -124,19 +120,19 @@ class Side:
         return self._factors[kind, rank]
 
 
-def _without_means(scores: FloatArray, groups: IntArray) -> FloatArray:
+def _without_means(scores: NumpyArray, groups: IntArray) -> NumpyArray:
     """Return the scores less the mean of their group."""
     _, place, count = np.unique(groups, return_inverse=True, return_counts=True)
     return np.asarray(scores - (sums_of_groups(scores, place, len(count)) / count[:, None])[place])
 
 
-def sums_of_groups(scores: FloatArray, place: IntArray, count: int) -> FloatArray:
+def sums_of_groups(scores: NumpyArray, place: IntArray, count: int) -> NumpyArray:
     """Return the sum of the rows of each of `count` groups, given the number of each row's group."""
     members = sparse.csr_array((np.ones(len(place)), (place, np.arange(len(place)))), shape=(count, len(place)))
     return np.asarray(members @ scores)
 
 
-def _filled(scores: FloatArray, mask: BoolArray) -> FloatArray:
+def _filled(scores: NumpyArray, mask: BoolArray) -> NumpyArray:
     """Return standard scores with missing entries replaced by what a factor model of the table expects there."""
     if mask.all() or not mask.any() or not scores[mask].any():
         return scores

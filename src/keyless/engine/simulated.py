@@ -9,10 +9,10 @@ on; and what is stated there is compared with what is right.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from keyless.arrays import IntArray, NumpyArray
 from keyless.engine.forms import Form
 from keyless.engine.matches import NOT_REFUTED, matched
 from keyless.engine.refine import FIRST_ROUNDS, Matching, Refinement
@@ -22,9 +22,6 @@ from keyless.pairs.posterior import Posterior, pair_places
 from keyless.progress import check_time
 
 __all__ = ["MOST_SIMULATED", "drawn_partners", "power_on_drawn_tables", "tempered"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 MOST_SIMULATED = 1_500
 """Rows up to which tables are drawn: of more rows a map fits its own matches hardly better than others, and a drawing
@@ -135,7 +132,7 @@ class _Drawing:
         sides = self.form.left.compact, self.form.right.compact
         return self._settled(drawn_partners(model, *sides, self.permutation, rng))
 
-    def _settled(self, right: FloatArray) -> Matching:
+    def _settled(self, right: NumpyArray) -> Matching:
         rows = np.flatnonzero(self.permutation >= 0)
         coupling = np.zeros(self.limits.shape, dtype=np.float32)
         coupling[rows, self.permutation[rows]] = 1.0
@@ -149,8 +146,8 @@ def _of_strength(model: CanonicalModel, strength: float) -> CanonicalModel:
 
 
 def drawn_partners(
-    model: CanonicalModel, left: FloatArray, right: FloatArray, partners: IntArray, rng: np.random.Generator
-) -> FloatArray:
+    model: CanonicalModel, left: NumpyArray, right: NumpyArray, partners: IntArray, rng: np.random.Generator
+) -> NumpyArray:
     """Return right factors in which some left rows have partners as the model has it.
 
     Along the canonical directions a partner stands where its left row does, times the correlation, plus noise with the

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
+from keyless.arrays import BoolArray, IntArray, NumpyArray
 from keyless.engine.corroboration import BY_ITSELF, corroboration
 from keyless.engine.refine import FIRST_ROUNDS, Matching, Refinement, identification
 from keyless.maps.canonical import CanonicalModel, CrossFit
@@ -19,10 +19,6 @@ from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import scaled
 
 __all__ = ["LEADING", "MIRRORED", "OUTERMOST", "SOFT_CORRELATION", "mirrored_share", "turns"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 MIRRORED = 0.85
 """Share from which a mirror image makes a link uncertain. Images by construction reach 0.93 and more."""
@@ -62,7 +58,7 @@ SOFT_CORRELATION = 0.99
 
 
 def mirrored_share(
-    left: FloatArray, right: FloatArray, *, allowed: BoolArray | None = None, known: IntArray | None = None
+    left: NumpyArray, right: NumpyArray, *, allowed: BoolArray | None = None, known: IntArray | None = None
 ) -> float:
     """Return how well partners stand out in the best mirror image of a correspondence, as a share of its own.
 
@@ -132,8 +128,8 @@ class _AllFactors:
         allowed: which pairs of rows may be matched; None: all.
     """
 
-    left: FloatArray
-    right: FloatArray
+    left: NumpyArray
+    right: NumpyArray
     rows: IntArray
     some: IntArray
     allowed: BoolArray | None
@@ -172,7 +168,7 @@ class _AllFactors:
         return image.strength / self.own if self.own > 0 else 1.0
 
 
-def _settled(rows: Refinement, growth: Growth, model: CanonicalModel, allowed: BoolArray | None) -> FloatArray:
+def _settled(rows: Refinement, growth: Growth, model: CanonicalModel, allowed: BoolArray | None) -> NumpyArray:
     """Return the coupling that a model leads to, as sharp as the correlations of coupled rows allow."""
     coupling = growth.again(growth.coupling_of(model), steps=_STEPS)
     for _ in range(_SHARPENED):
@@ -206,7 +202,7 @@ def _turned(model: CanonicalModel) -> Iterator[CanonicalModel]:
         )
 
 
-def turns(size: int) -> Iterator[FloatArray]:
+def turns(size: int) -> Iterator[NumpyArray]:
     """Yield the reflections and rotations under which clouds of points are most often symmetric.
 
     Args:

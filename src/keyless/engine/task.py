@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from keyless.arrays import NumpyArray
 from keyless.engine.side import Side
 from keyless.pairs.limits import Limits
 from keyless.progress import Callback, Deadline
 
 __all__ = ["Task"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Task:
     """
 
     limits: Limits | None = None
-    starts: Sequence[tuple[str, FloatArray]] = ()
+    starts: Sequence[tuple[str, NumpyArray]] = ()
     every_row: bool | None = None
     generations: int | None = None
     comparisons: int = 2

@@ -24,6 +24,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import gammaln
 
+from keyless.arrays import NumpyArray
 from keyless.maps.folds import Folds
 
 __all__ = [
@@ -41,9 +42,6 @@ __all__ = [
     "singular_vectors",
     "whitening",
 ]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 MAX_CORRELATION = 0.99999
 """Correlations are never estimated above this: 5.4 nats a pair of directions, however exact the relation."""
@@ -77,7 +75,7 @@ _LEAST_FOR_TAIL = 20
 """Pairs of rows below which tails are taken for normal."""
 
 
-def information(correlations: FloatArray) -> float:
+def information(correlations: NumpyArray) -> float:
     """Return −½ Σ log(1 − ρ²): the mean log-likelihood ratio of true pairs, in nats per pair."""
     return float(-0.5 * np.log1p(-(np.asarray(correlations, dtype=np.float64) ** 2)).sum())
 
@@ -95,11 +93,11 @@ class CanonicalModel:
         tail: degrees of freedom of the rows' distribution; ∞ is normal.
     """
 
-    left_centre: FloatArray
-    right_centre: FloatArray
-    left_directions: FloatArray
-    right_directions: FloatArray
-    correlations: FloatArray
+    left_centre: NumpyArray
+    right_centre: NumpyArray
+    left_directions: NumpyArray
+    right_directions: NumpyArray
+    correlations: NumpyArray
     tail: float = np.inf
 
     @property
@@ -107,15 +105,15 @@ class CanonicalModel:
         """Mean log-likelihood ratio of true pairs, in nats per pair."""
         return information(self.correlations)
 
-    def left(self, factors: FloatArray) -> FloatArray:
+    def left(self, factors: NumpyArray) -> NumpyArray:
         """Return where left rows are along the directions."""
         return _placed(factors, self.left_centre, self.left_directions)
 
-    def right(self, factors: FloatArray) -> FloatArray:
+    def right(self, factors: NumpyArray) -> NumpyArray:
         """Return where right rows are along the directions."""
         return _placed(factors, self.right_centre, self.right_directions)
 
-    def log_ratios(self, left: FloatArray, right: FloatArray) -> FloatArray:
+    def log_ratios(self, left: NumpyArray, right: NumpyArray) -> NumpyArray:
         """Return the log-likelihood ratio of all pairs of left and right rows, tails included."""
         rho = self.correlations
         x, y = self.left(left), self.right(right)
@@ -127,14 +125,14 @@ class CanonicalModel:
             return ratios
         return self._with_tail(ratios, (x**2).sum(axis=-1)[..., None], (y**2).sum(axis=-1)[..., None, :])
 
-    def pair_log_ratios(self, left: FloatArray, right: FloatArray) -> FloatArray:
+    def pair_log_ratios(self, left: NumpyArray, right: NumpyArray) -> NumpyArray:
         """Return the log-likelihood ratio of left row i with right row i."""
         rho = self.correlations
         x, y = self.left(left), self.right(right)
         ratios = self.information + np.sum((2 * rho * x * y - rho**2 * (x**2 + y**2)) / (2 * (1 - rho**2)), axis=1)
         return ratios if np.isinf(self.tail) else self._with_tail(ratios, (x**2).sum(axis=1), (y**2).sum(axis=1))
 
-    def _with_tail(self, ratios: FloatArray, left: FloatArray, right: FloatArray) -> FloatArray:
+    def _with_tail(self, ratios: NumpyArray, left: NumpyArray, right: NumpyArray) -> NumpyArray:
         size = len(self.correlations)
         # The squared length of the pair: what is left of the lengths once the pair has been explained.
         joint = left + right - 2 * (ratios - ratios.dtype.type(self.information))
@@ -143,7 +141,7 @@ class CanonicalModel:
 
 
 def canonical(
-    left: tuple[FloatArray, FloatArray], right: tuple[FloatArray, FloatArray], cross: FloatArray
+    left: tuple[NumpyArray, NumpyArray], right: tuple[NumpyArray, NumpyArray], cross: NumpyArray
 ) -> CanonicalModel:
     """Return the canonical pairs of a map between factors.
 
@@ -159,8 +157,8 @@ def canonical(
 
 
 def heavy_tailed(
-    joint: FloatArray, left: FloatArray, right: FloatArray, sizes: tuple[Any, Any], tail: float
-) -> FloatArray:
+    joint: NumpyArray, left: NumpyArray, right: NumpyArray, sizes: tuple[Any, Any], tail: float
+) -> NumpyArray:
     """Return log t(joint) − log t(left) − log t(right), the part of a log-likelihood ratio that depends on the rows.
 
     t is the density of the multivariate t distribution with `tail` degrees of freedom, scaled to its covariance. With
@@ -174,7 +172,7 @@ def heavy_tailed(
         tail: degrees of freedom, above 2.
     """
 
-    def density(length: FloatArray, size: Any) -> FloatArray:
+    def density(length: NumpyArray, size: Any) -> NumpyArray:
         half = 0.5 * (tail + size)
         spread = np.maximum(length, 0.0) / (tail - 2)
         return np.asarray(gammaln(half) - half * np.log1p(spread), dtype=np.result_type(length, np.float32))
@@ -193,8 +191,8 @@ class CrossFit:
         whole: fitted to all pairs, its correlations those that left-out pairs show; for rows of no fold.
     """
 
-    left_directions: FloatArray
-    right_directions: FloatArray
+    left_directions: NumpyArray
+    right_directions: NumpyArray
     whole: CanonicalModel
 
     @classmethod
@@ -220,7 +218,7 @@ class CrossFit:
         """Return the same models with other tails."""
         return replace(self, whole=replace(self.whole, tail=tail))
 
-    def log_ratios(self, left: FloatArray, right: FloatArray) -> FloatArray:
+    def log_ratios(self, left: NumpyArray, right: NumpyArray) -> NumpyArray:
         """Return the log-likelihood ratios of all pairs, each left row judged by the model of its fold.
 
         Args:
@@ -236,14 +234,14 @@ class Couplings(Protocol):
     """Weights on pairs of rows: some couplings, each of left rows in folds with all right rows."""
 
     @property
-    def rows(self) -> FloatArray:
+    def rows(self) -> NumpyArray:
         """The weight of each left row, the sum over its pairs: couplings × folds × rows."""
 
     @property
-    def columns(self) -> FloatArray:
+    def columns(self) -> NumpyArray:
         """The weight that each right row has in pairs with the rows of a fold: couplings × folds × right rows."""
 
-    def times(self, numbers: FloatArray) -> FloatArray:
+    def times(self, numbers: NumpyArray) -> NumpyArray:
         """Return, per left row, the weighted sum of its partners' numbers.
 
         Args:
@@ -261,16 +259,16 @@ class AllPairs:
         columns: see `Couplings`.
     """
 
-    weights: FloatArray
-    rows: FloatArray
-    columns: FloatArray
+    weights: NumpyArray
+    rows: NumpyArray
+    columns: NumpyArray
 
     @classmethod
-    def of(cls, weights: FloatArray) -> AllPairs:
+    def of(cls, weights: NumpyArray) -> AllPairs:
         """Return the couplings with the weight of each row."""
         return cls(weights, weights.sum(axis=3), weights.sum(axis=2))
 
-    def times(self, numbers: FloatArray) -> FloatArray:
+    def times(self, numbers: NumpyArray) -> NumpyArray:
         """Return, per left row, the weighted sum of its partners' numbers."""
         return np.asarray(self.weights @ numbers)
 
@@ -286,8 +284,8 @@ class ListedPairs:
     """
 
     parts: Sequence[sparse.csr_array]
-    rows: FloatArray
-    columns: FloatArray
+    rows: NumpyArray
+    columns: NumpyArray
 
     @classmethod
     def of(cls, coupling: Any, folds: Folds, dtype: Any) -> ListedPairs:
@@ -304,7 +302,7 @@ class ListedPairs:
         sums = (np.stack([np.asarray(part.sum(axis=axis)) for part in parts])[None].astype(dtype) for axis in (1, 0))
         return cls(parts, *sums)
 
-    def times(self, numbers: FloatArray) -> FloatArray:
+    def times(self, numbers: NumpyArray) -> NumpyArray:
         """Return, per left row, the weighted sum of its partners' numbers."""
         each = numbers[0] if numbers.ndim > 2 else [numbers] * len(self.parts)
         return np.stack([part @ one for part, one in zip(self.parts, each, strict=True)])[None].astype(numbers.dtype)
@@ -322,15 +320,15 @@ class LeftOut(NamedTuple):
         scales: standard deviations of left positions, and of right ones, in the folds that were left out.
     """
 
-    left: FloatArray
-    right: FloatArray
-    centres: tuple[FloatArray, FloatArray]
-    correlations: FloatArray
-    scales: tuple[FloatArray, FloatArray]
+    left: NumpyArray
+    right: NumpyArray
+    centres: tuple[NumpyArray, NumpyArray]
+    correlations: NumpyArray
+    scales: tuple[NumpyArray, NumpyArray]
 
 
 def left_out(
-    left: FloatArray, right: FloatArray, couplings: Couplings, *, whole: bool = False, ridge: float = RIDGE
+    left: NumpyArray, right: NumpyArray, couplings: Couplings, *, whole: bool = False, ridge: float = RIDGE
 ) -> LeftOut:
     """Fit canonical pairs without each fold in turn, and take the correlations from what the folds left out show.
 
@@ -382,7 +380,7 @@ def left_out(
     return LeftOut(directions[0], directions[1], (centres[0], centres[1]), rho, scales)
 
 
-def cross_fit(left: FloatArray, right: FloatArray, coupling: Any, folds: Folds, *, ridge: float = RIDGE) -> CrossFit:
+def cross_fit(left: NumpyArray, right: NumpyArray, coupling: Any, folds: Folds, *, ridge: float = RIDGE) -> CrossFit:
     """Fit canonical pairs of one coupling without each fold in turn; see `left_out`.
 
     Directions whose correlation chance would give as well are dropped.
@@ -410,7 +408,7 @@ def cross_fit(left: FloatArray, right: FloatArray, coupling: Any, folds: Folds, 
     return CrossFit(one[:-1], two[:-1], whole)
 
 
-def _others(sums: FloatArray, whole: bool) -> FloatArray:
+def _others(sums: NumpyArray, whole: bool) -> NumpyArray:
     """Return the sums of all folds but each one, given those of each, and the sum of all where it is asked for.
 
     Of a single fold nothing is left out.
@@ -425,7 +423,7 @@ def _others(sums: FloatArray, whole: bool) -> FloatArray:
     return np.concatenate([rest, total], axis=1) if whole else rest
 
 
-def fit_tail(model: CanonicalModel, left: FloatArray, right: FloatArray) -> float:
+def fit_tail(model: CanonicalModel, left: NumpyArray, right: NumpyArray) -> float:
     """Return the degrees of freedom under which partners, given in the same order, are likeliest; ∞ for few.
 
     Args:
@@ -449,13 +447,13 @@ def fit_tail(model: CanonicalModel, left: FloatArray, right: FloatArray) -> floa
     return max((*_TAILS, np.inf), key=likelihood)
 
 
-def _placed(factors: FloatArray, centre: FloatArray, directions: FloatArray) -> FloatArray:
+def _placed(factors: NumpyArray, centre: NumpyArray, directions: NumpyArray) -> NumpyArray:
     # Tables may have more factors than the model speaks of: it speaks of the leading ones.
     turn = directions.astype(factors.dtype, copy=False)
     return np.asarray(factors[..., : turn.shape[-2]] @ turn - (centre @ directions).astype(factors.dtype)[..., None, :])
 
 
-def singular_vectors(matrices: FloatArray) -> tuple[FloatArray, FloatArray]:
+def singular_vectors(matrices: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
     """Return left and right singular vectors of a stack of matrices, by falling singular value; zeros for values of 0.
 
     They come from the eigenvectors of the smaller Gram matrix, which takes half the time of a decomposition. Vectors of
@@ -470,7 +468,7 @@ def singular_vectors(matrices: FloatArray) -> tuple[FloatArray, FloatArray]:
     return (vectors, others) if flat else (others, vectors)
 
 
-def whitening(covariances: FloatArray, ridge: float = RIDGE) -> FloatArray:
+def whitening(covariances: NumpyArray, ridge: float = RIDGE) -> NumpyArray:
     """Return, for a stack of covariances, matrices that make factors with them white.
 
     They are inverse Cholesky factors, of covariances made definite by a ridge: ever larger ones, until it is enough.

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from keyless.arrays import IntArray
+
 __all__ = ["Folds"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,13 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keyless.arrays import BoolArray, NumpyArray
 from keyless.maps.canonical import CanonicalModel, canonical, whitening
 from keyless.progress import check_time
 
 __all__ = ["Growth", "Shapes", "random_turn"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 _MOST_CORRELATION = 0.98
 """Correlations count for no more than this while rows are coupled, so that one pair of directions does not decide
@@ -57,9 +55,9 @@ class _Coupled(NamedTuple):
         potentials: logs of all scalings of right rows so far.
     """
 
-    rows: FloatArray
-    columns: FloatArray
-    potentials: FloatArray
+    rows: NumpyArray
+    columns: NumpyArray
+    potentials: NumpyArray
 
 
 class _Fitted(NamedTuple):
@@ -70,8 +68,8 @@ class _Fitted(NamedTuple):
         weights: of left and of right rows in the coupling.
     """
 
-    cross: FloatArray
-    weights: tuple[FloatArray, FloatArray]
+    cross: NumpyArray
+    weights: tuple[NumpyArray, NumpyArray]
 
 
 class Growth:
@@ -85,7 +83,7 @@ class Growth:
         allowed: which pairs may be coupled; None: all.
     """
 
-    def __init__(self, left: FloatArray, right: FloatArray, *, allowed: BoolArray | None = None) -> None:
+    def __init__(self, left: NumpyArray, right: NumpyArray, *, allowed: BoolArray | None = None) -> None:
         self.left = np.ascontiguousarray(left, dtype=np.float32)
         self.right = np.ascontiguousarray(right, dtype=np.float32)
         self._masses = _masses((len(left), len(right)), allowed)
@@ -97,7 +95,7 @@ class Growth:
         """How many factors the tables have."""
         return self.left.shape[1], self.right.shape[1]
 
-    def map_of(self, coupling: Any, size: int) -> FloatArray:
+    def map_of(self, coupling: Any, size: int) -> NumpyArray:
         """Return the map of so many leading factors of either table that coupled rows give.
 
         Args:
@@ -107,7 +105,7 @@ class Growth:
         left, right = self.left[:, :size], self.right[:, :size]
         return np.asarray(left.T @ (coupling @ right) / max(float(coupling.sum()), 1e-12), dtype=np.float64)
 
-    def grown(self, cross: FloatArray) -> FloatArray:
+    def grown(self, cross: NumpyArray) -> NumpyArray:
         """Return the coupling that a map of leading factors leads to when it is given all others, stage by stage.
 
         Args:
@@ -120,7 +118,7 @@ class Growth:
             sizes.append(size)
         return self._stepped(_Fitted(cross, self._masses), [size for size in sizes for _ in range(_STEPS)])
 
-    def again(self, coupling: FloatArray, *, steps: int) -> FloatArray:
+    def again(self, coupling: NumpyArray, *, steps: int) -> NumpyArray:
         """Return what a coupling becomes in some steps with all factors.
 
         Args:
@@ -130,7 +128,7 @@ class Growth:
         most = max(self.ranks)
         return self._stepped(_Fitted(self.map_of(coupling, most), self._masses), [most] * steps)
 
-    def _stepped(self, fitted: _Fitted, sizes: Sequence[int]) -> FloatArray:
+    def _stepped(self, fitted: _Fitted, sizes: Sequence[int]) -> NumpyArray:
         """Return the coupling after some steps, given how many leading factors are used in each."""
         model = self._model(fitted)
         coupled = self._coupled(model, self._no_potentials())
@@ -139,11 +137,11 @@ class Growth:
             coupled = self._coupled(model, coupled.potentials)
         return self._coupling(coupled)
 
-    def coupling_of(self, model: CanonicalModel) -> FloatArray:
+    def coupling_of(self, model: CanonicalModel) -> NumpyArray:
         """Return the coupling of all rows that a model gives, left × right rows."""
         return self._coupling(self._coupled(model, self._no_potentials(), scalings=4 * _SCALINGS))
 
-    def _no_potentials(self) -> FloatArray:
+    def _no_potentials(self) -> NumpyArray:
         return np.zeros(len(self.right), dtype=np.float32)
 
     def _model(self, fitted: _Fitted) -> CanonicalModel:
@@ -152,7 +150,7 @@ class Growth:
         model = canonical(_moments(self.left[:, :first], left), _moments(self.right[:, :second], right), fitted.cross)
         return replace(model, correlations=np.minimum(model.correlations, _MOST_CORRELATION))
 
-    def _coupled(self, model: CanonicalModel, potentials: FloatArray, *, scalings: int = _SCALINGS) -> _Coupled:
+    def _coupled(self, model: CanonicalModel, potentials: NumpyArray, *, scalings: int = _SCALINGS) -> _Coupled:
         """Couple rows so that they have their masses, nearly.
 
         That is the maximum over couplings P with these masses of ⟨P, log ratio⟩ − Σ P log P, up to how near the masses
@@ -182,7 +180,7 @@ class Growth:
         moved = potentials + np.log(np.maximum(columns, _TINY))
         return _Coupled(rows, columns, np.clip(moved, -_FARTHEST, _FARTHEST))
 
-    def _coupling(self, coupled: _Coupled) -> FloatArray:
+    def _coupling(self, coupled: _Coupled) -> NumpyArray:
         return self._kernel * coupled.rows[:, None] * coupled.columns
 
     def _fitted(self, model: CanonicalModel, coupled: _Coupled, size: int) -> _Fitted:
@@ -220,14 +218,14 @@ class Shapes:
         allowed: which pairs may be coupled; None: all.
     """
 
-    def __init__(self, left: FloatArray, right: FloatArray, *, allowed: BoolArray | None = None) -> None:
+    def __init__(self, left: NumpyArray, right: NumpyArray, *, allowed: BoolArray | None = None) -> None:
         self.left, self.right = (_white(side) for side in (left, right))
         self._masses = _masses((len(left), len(right)), allowed)
         self._forbidden = None if allowed is None else ~allowed
         self._chance, self._total = _chance(self._masses)
         self._together = max(1, _PAIRS_TOGETHER // (len(left) * len(right)))
 
-    def settled(self, maps: FloatArray, *, steps: int) -> tuple[FloatArray, FloatArray]:
+    def settled(self, maps: NumpyArray, *, steps: int) -> tuple[NumpyArray, NumpyArray]:
         """Return what maps become in some steps of coupling and fitting, and the likelihood of the rows under each.
 
         Args:
@@ -237,7 +235,7 @@ class Shapes:
         parts = [self._settled(maps[k : k + self._together], steps) for k in range(0, len(maps), self._together)]
         return np.concatenate([found for found, _ in parts]), np.concatenate([values for _, values in parts])
 
-    def _settled(self, maps: FloatArray, steps: int) -> tuple[FloatArray, FloatArray]:
+    def _settled(self, maps: NumpyArray, steps: int) -> tuple[NumpyArray, NumpyArray]:
         left, right = self.left[:, : maps.shape[1]], self.right[:, : maps.shape[2]]
         first, second = self._masses[0][:, None], self._masses[1][:, None]
         potentials = np.zeros((len(maps), len(right), 1), dtype=np.float32)
@@ -270,13 +268,13 @@ class Shapes:
         return maps, self._chance - used / self._total
 
 
-def _white(factors: FloatArray) -> FloatArray:
+def _white(factors: NumpyArray) -> NumpyArray:
     """Return factors of some rows made white again; signs stay, so that maps hold for factors of all rows."""
     centred = factors - factors.mean(axis=0)
     return np.asarray(centred @ whitening(centred.T @ centred / len(centred)).T, dtype=np.float32)
 
 
-def _masses(sizes: tuple[int, int], allowed: BoolArray | None) -> tuple[FloatArray, FloatArray]:
+def _masses(sizes: tuple[int, int], allowed: BoolArray | None) -> tuple[NumpyArray, NumpyArray]:
     """Return the weight that each left row and each right row is to have in a coupling.
 
     It is 1 for rows of the smaller table, and as much in all for those of the larger; 0 without an allowed partner.
@@ -286,21 +284,21 @@ def _masses(sizes: tuple[int, int], allowed: BoolArray | None) -> tuple[FloatArr
     return (left, right) if allowed is None else (left * allowed.any(axis=1), right * allowed.any(axis=0))
 
 
-def _chance(masses: tuple[FloatArray, FloatArray]) -> tuple[float, float]:
+def _chance(masses: tuple[NumpyArray, NumpyArray]) -> tuple[float, float]:
     """Return the mean log-weight of a pair where all are coupled alike, and the weight of all pairs."""
     total = max(float(masses[0].sum()), 1.0)
     logs = sum(float((mass * np.log(np.maximum(mass, _TINY))).sum(dtype=np.float64)) for mass in masses)
     return logs / total - float(np.log(total)), total
 
 
-def _moments(factors: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _moments(factors: NumpyArray, weights: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
     """Return the weighted mean of factors, and their weighted mean products."""
     total = max(float(weights.sum()), 1e-12)
     weighted = factors * weights[:, None]
     return np.asarray(weighted.sum(axis=0) / total), np.asarray(factors.T @ weighted / total, dtype=np.float64)
 
 
-def random_turn(rng: np.random.Generator, size: int) -> FloatArray:
+def random_turn(rng: np.random.Generator, size: int) -> NumpyArray:
     """Return a random orthogonal matrix."""
     turned, scaled = np.linalg.qr(rng.standard_normal((size, size)))
     return np.asarray(turned * np.sign(np.diag(scaled)))

@@ -16,17 +16,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from keyless.arrays import IntArray
+from keyless.arrays import IntArray, NumpyArray
 from keyless.model.factors import Factors
 from keyless.progress import check_time
 
 __all__ = ["best_maps", "distinct_maps", "moment_maps", "moments"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
 
 _CORRELATION = 0.5
 """r, the correlation that moments of partners are taken to have: 0.4 to 0.7 find most maps of drawn tables."""
@@ -76,11 +74,11 @@ class Moments(NamedTuple):
         fourth: pairs × pairs of factors.
     """
 
-    third: FloatArray
-    fourth: FloatArray
+    third: NumpyArray
+    fourth: NumpyArray
 
 
-def moment_maps(left: Factors, right: Factors) -> Iterator[list[tuple[str, FloatArray]]]:
+def moment_maps(left: Factors, right: Factors) -> Iterator[list[tuple[str, NumpyArray]]]:
     """Yield the named maps of so many leading factors: of those that stand out, and of other numbers; few first.
 
     Args:
@@ -101,7 +99,7 @@ def moment_maps(left: Factors, right: Factors) -> Iterator[list[tuple[str, Float
         ]
 
 
-def moments(factors: FloatArray) -> Moments:
+def moments(factors: NumpyArray) -> Moments:
     """Return the third and fourth moments of whitened factors, less those of normal ones, in standard errors.
 
     Args:
@@ -125,7 +123,7 @@ def moments(factors: FloatArray) -> Moments:
     )
 
 
-def best_maps(left: Moments, right: Moments) -> list[FloatArray]:
+def best_maps(left: Moments, right: Moments) -> list[NumpyArray]:
     """Return distinct maps of the highest values that random maps reach, the best first.
 
     The best of them are turned in some directions and improved again, several times over: a map that is right in some
@@ -155,8 +153,8 @@ def best_maps(left: Moments, right: Moments) -> list[FloatArray]:
 
 
 def _improved(
-    maps: FloatArray, left: Moments, right: Moments, *, lengths: FloatArray, halved_at: Sequence[int]
-) -> tuple[FloatArray, FloatArray]:
+    maps: NumpyArray, left: Moments, right: Moments, *, lengths: NumpyArray, halved_at: Sequence[int]
+) -> tuple[NumpyArray, NumpyArray]:
     """Return what the better of some maps become by steps uphill, and their values.
 
     Args:
@@ -180,7 +178,7 @@ def _improved(
     return maps, _value(maps, left, right)[0]
 
 
-def distinct_maps(maps: FloatArray, values: FloatArray, most: int) -> list[int]:
+def distinct_maps(maps: NumpyArray, values: NumpyArray, most: int) -> list[int]:
     """Return the numbers of the best maps that are not alike, the best first.
 
     Args:
@@ -199,7 +197,7 @@ def distinct_maps(maps: FloatArray, values: FloatArray, most: int) -> list[int]:
     return found
 
 
-def _turns(rng: np.random.Generator, count: int, size: int) -> FloatArray:
+def _turns(rng: np.random.Generator, count: int, size: int) -> NumpyArray:
     """Return orthogonal matrices that turn, and may mirror, some random directions and leave all others as they are."""
     some = min(_DIRECTIONS_TURNED, size)
     planes = np.linalg.qr(rng.standard_normal((count, size, some)))[0]
@@ -207,7 +205,7 @@ def _turns(rng: np.random.Generator, count: int, size: int) -> FloatArray:
     return np.asarray(np.eye(size) + planes @ inside @ planes.mT)
 
 
-def _value(maps: FloatArray, left: Moments, right: Moments) -> tuple[FloatArray, FloatArray]:
+def _value(maps: NumpyArray, left: Moments, right: Moments) -> tuple[NumpyArray, NumpyArray]:
     """Return the value of each map, and how it changes with each of its entries."""
     ours, theirs = _pairs(maps.shape[1]), _pairs(maps.shape[2])
     ones, others = maps[:, ours.first], maps[:, ours.second]
@@ -232,7 +230,7 @@ def _value(maps: FloatArray, left: Moments, right: Moments) -> tuple[FloatArray,
     return values, slopes
 
 
-def _products(one: FloatArray, other: FloatArray) -> FloatArray:
+def _products(one: NumpyArray, other: NumpyArray) -> NumpyArray:
     """Return the sum of the products of entries, for each of several matrices."""
     return np.asarray(np.einsum("nij,nij->n", one, other))
 
@@ -250,8 +248,8 @@ class _Pairs:
 
     first: IntArray
     second: IntArray
-    weights: FloatArray
-    fold: FloatArray
+    weights: NumpyArray
+    fold: NumpyArray
 
 
 @cache
@@ -264,7 +262,7 @@ def _pairs(size: int) -> _Pairs:
     return _Pairs(first, second, weights, fold.reshape(size**2, -1))
 
 
-def _turned(matrices: FloatArray) -> FloatArray:
+def _turned(matrices: NumpyArray) -> NumpyArray:
     """Return the nearest rotations."""
     forth, _, back = np.linalg.svd(matrices, full_matrices=False)
     return np.asarray(forth @ back)

@@ -19,18 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
+from keyless.arrays import IntArray, NumpyArray
 from keyless.model.factors import Factors
 from keyless.progress import check_time
 
 __all__ = ["KERNELS", "Kernel", "Regression"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Kernel(NamedTuple):
@@ -119,7 +117,7 @@ class Regression:
         """The most factors that can be predicted."""
         return max(int(side.wanted.shape[1]) for view in self.views for side in view)
 
-    def settle(self, coupling: FloatArray, targets: int) -> None:
+    def settle(self, coupling: NumpyArray, targets: int) -> None:
         """Choose the kernels that predict best by a coupling, the first time; others are not tried again.
 
         Args:
@@ -130,7 +128,7 @@ class Regression:
             forth.settle(coupling, targets)
             back.settle(coupling.T, targets)
 
-    def ratios(self, coupling: FloatArray, targets: int) -> FloatArray:
+    def ratios(self, coupling: NumpyArray, targets: int) -> NumpyArray:
         """Return the log-likelihood ratios of all pairs, left × right rows; each row judged without its own pairs.
 
         Args:
@@ -157,8 +155,8 @@ class _Predicted:
         misfit: sum over targets of the log of the mean squared error; the lower, the better.
     """
 
-    means: FloatArray
-    spread: FloatArray
+    means: NumpyArray
+    spread: NumpyArray
     misfit: float
 
 
@@ -175,13 +173,13 @@ class _Direction:
         self.features = [_features(given, kernel) for kernel in kernels]
         self.wanted = wanted.scores
 
-    def settle(self, coupling: FloatArray, targets: int) -> None:
+    def settle(self, coupling: NumpyArray, targets: int) -> None:
         """Keep the kernel that predicts left-out rows best."""
         if len(self.features) > 1:
             points = self.wanted[:, :targets]
             self.features = [min(self.features, key=lambda each: _predicted(each, points, coupling).misfit)]
 
-    def ratios(self, coupling: FloatArray, partners: tuple[IntArray, IntArray], targets: int) -> FloatArray:
+    def ratios(self, coupling: NumpyArray, partners: tuple[IntArray, IntArray], targets: int) -> NumpyArray:
         """Return the log-likelihood ratios of all pairs, predicting × predicted rows."""
         wanted = self.wanted[:, :targets]
         found = min((_predicted(each, wanted, coupling) for each in self.features), key=lambda each: each.misfit)
@@ -209,7 +207,7 @@ class _Direction:
         return ratios
 
 
-def _predicted(features: FloatArray, targets: FloatArray, coupling: FloatArray) -> _Predicted:
+def _predicted(features: NumpyArray, targets: NumpyArray, coupling: NumpyArray) -> _Predicted:
     """Predict what is wanted of every row from its features, by the pairs of other rows.
 
     Args:
@@ -246,7 +244,7 @@ def _predicted(features: FloatArray, targets: FloatArray, coupling: FloatArray) 
     return _Predicted(means + centre, np.exp(logs - weight @ logs / total), float(np.log(best + _NO_ERROR).sum()))
 
 
-def _features(factors: Factors, kernel: Kernel) -> FloatArray:
+def _features(factors: Factors, kernel: Kernel) -> NumpyArray:
     """Return features whose products are what a kernel says of rows, or nearly: of many rows, some stand for all."""
     straight = factors.weighted(rank=factors.rank, weight=_STRAIGHT_POWER)
     smooth = factors.weighted(rank=factors.rank, weight=kernel.power)
@@ -263,12 +261,12 @@ def _features(factors: Factors, kernel: Kernel) -> FloatArray:
     return np.asarray(likeness @ (turn[:, kept] / np.sqrt(variances[kept])))
 
 
-def _squared_distances(left: FloatArray, right: FloatArray) -> FloatArray:
+def _squared_distances(left: NumpyArray, right: NumpyArray) -> NumpyArray:
     lengths = np.sum(left**2, axis=1)[:, None] + np.sum(right**2, axis=1)
     return np.asarray(np.maximum(lengths - 2 * left @ right.T, 0.0))
 
 
-def _log_density(lengths: FloatArray, size: int, tail: float) -> FloatArray:
+def _log_density(lengths: NumpyArray, size: int, tail: float) -> NumpyArray:
     """Return the log-density of the multivariate t distribution at points of these squared lengths.
 
     Args:
@@ -284,21 +282,21 @@ def _log_density(lengths: FloatArray, size: int, tail: float) -> FloatArray:
     return np.asarray(found)
 
 
-def _fitted_tail(lengths: FloatArray, size: int) -> float:
+def _fitted_tail(lengths: NumpyArray, size: int) -> float:
     """Return the degrees of freedom under which points of these squared lengths are likeliest."""
     if len(lengths) < _FEWEST_PARTNERS:
         return _UNTOLD_TAIL
     return max(_TAILS, key=lambda tail: float(_log_density(lengths, size, tail).mean()))
 
 
-def _partners(coupling: FloatArray) -> tuple[IntArray, IntArray]:
+def _partners(coupling: NumpyArray) -> tuple[IntArray, IntArray]:
     """Return left and right rows that are each other's first choice, and likelier partners than not."""
     rows, choice = np.arange(len(coupling)), coupling.argmax(axis=1)
     sure = (coupling.argmax(axis=0)[choice] == rows) & (coupling[rows, choice] > _SURE)
     return rows[sure], choice[sure].astype(np.int64)
 
 
-def _weights(kinds: Sequence[FloatArray], partners: tuple[IntArray, IntArray]) -> FloatArray:
+def _weights(kinds: Sequence[NumpyArray], partners: tuple[IntArray, IntArray]) -> NumpyArray:
     """Return the weights of some kinds of log-likelihood ratios under which partners stand out most among all rows.
 
     That is the maximum over weights of the mean log-probability of partners, of a left row among right rows and of a

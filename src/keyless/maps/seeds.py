@@ -5,17 +5,13 @@ A coupling of all rows would drown them: three known pairs among a hundred coupl
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from keyless.arrays import IntArray, NumpyArray
 from keyless.maps.canonical import CanonicalModel
 from keyless.maps.growth import Growth
 
 __all__ = ["grown_from"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _STEPS = 15
 """Steps in which the number of pairs that the map is fitted to rises, by the same factor each, to all rows."""
@@ -27,7 +23,7 @@ _MOST = 0.9
 """Correlations count for no more than this: a direction of few pairs is known roughly."""
 
 
-def grown_from(growth: Growth, known: IntArray, rank: int) -> FloatArray:
+def grown_from(growth: Growth, known: IntArray, rank: int) -> NumpyArray:
     """Return the coupling that a map of the leading factors grows to from known pairs.
 
     Args:
@@ -50,7 +46,7 @@ def grown_from(growth: Growth, known: IntArray, rank: int) -> FloatArray:
     return coupling
 
 
-def _model(left: FloatArray, right: FloatArray, weights: FloatArray) -> CanonicalModel:
+def _model(left: NumpyArray, right: NumpyArray, weights: NumpyArray) -> CanonicalModel:
     """Return the map of weighted pairs; what they say little about is shrunk towards nothing in common.
 
     The ridge is that of factors of which half the variance is common: in sums over pairs, one for each factor.
@@ -62,7 +58,7 @@ def _model(left: FloatArray, right: FloatArray, weights: FloatArray) -> Canonica
     return CanonicalModel(*centres, turned, turned_back.T, np.clip(rho, 1e-3, _MOST))
 
 
-def _inverse_root(sums: FloatArray, ridge: float) -> FloatArray:
+def _inverse_root(sums: NumpyArray, ridge: float) -> NumpyArray:
     """Return (sums + ridge)^(−1/2)."""
     sizes, directions = np.linalg.eigh(sums + ridge * np.eye(len(sums)))
     return np.asarray(directions / np.sqrt(sizes) @ directions.T)

@@ -12,11 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import Array, array_like, batches, namespace, on_cpu, on_device, smallest, to_numpy
+from keyless.arrays import Array, IntArray, array_like, batches, namespace, on_cpu, on_device, smallest, to_numpy
 
 __all__ = ["CellIndex", "nearest_of_all"]
-
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _TILE = 64
 """Queries that look into a cell together."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from keyless.arrays import IntArray
 from keyless.errors import InputError
 
 __all__ = ["Constraints"]
 
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 Pairs = Mapping[tuple[int, int], IntArray]
 
 

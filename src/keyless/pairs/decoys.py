@@ -7,16 +7,12 @@ best candidate, the others have partners. No model says how well partners fit.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from keyless.arrays import IntArray, NumpyArray
 from keyless.sizes import TELLING_ROWS
 
 __all__ = ["most_partners"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _LOWEST = 0.25
 """Share of decoys, those that fit worst. Rows whose best candidate fits worse than these count as rows without partner:
@@ -26,7 +22,7 @@ _FEWEST = 30
 """Matches below which decoys do not tell: the share of rows without partner would have a standard error of 0.15."""
 
 
-def most_partners(ratios: FloatArray) -> float:
+def most_partners(ratios: NumpyArray) -> float:
     """Return how many rows have a partner at the most: the mean of what the rows of both tables tell, and its error.
 
     A few partners fit as badly as the worst decoys do and are not counted. Of few rows, all may have one.
@@ -58,7 +54,7 @@ def most_partners(ratios: FloatArray) -> float:
     return float(np.clip(np.mean(told) + error, 1.0, smaller))
 
 
-def _hidden(ratios: FloatArray, match: IntArray) -> FloatArray:
+def _hidden(ratios: NumpyArray, match: IntArray) -> NumpyArray:
     """Return how well the best candidate of each row fits that is not its match."""
     others = ratios.copy()
     others[np.arange(len(match)), match] = -np.inf

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import expit, logit
 
-__all__ = ["ExpectedRight", "expected_right"]
+from keyless.arrays import NumpyArray
 
-FloatArray = np.ndarray[Any, np.dtype[Any]]
+__all__ = ["ExpectedRight", "expected_right"]
 
 _ODDS_OFF = 1.0
 """Nats by which all stated odds of a link may be off in the same direction.
@@ -42,7 +41,7 @@ class ExpectedRight:
         return f"{self.count:,.0f} ({self.low:,.0f} to {self.high:,.0f})"
 
 
-def expected_right(probability: FloatArray) -> ExpectedRight:
+def expected_right(probability: NumpyArray) -> ExpectedRight:
     """Return how many matches are expected right, and an interval.
 
     The interval allows for chance, each match being right or wrong by itself, and for probabilities that are all too

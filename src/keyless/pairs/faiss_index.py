@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import batches, smallest
+from keyless.arrays import IntArray, batches, smallest
 from keyless.progress import check_time, in_time
 
 __all__ = ["FaissIndex", "Layout"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _ROUNDS, _POINTS_OF_A_CENTRE = 6, 40
 """Rounds in which centres of cells are sought, and points that are drawn for each of them."""

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import BoolArray, IntArray, NumpyArray
 from keyless.pairs.constraints import Constraints
 
 __all__ = ["Limits", "Part"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 Part = tuple[IntArray | None, IntArray | None]
 """Left rows, and the right rows among which their partners are sought; None: all."""
@@ -192,7 +188,7 @@ class Limits:
         groups = None if self.groups is None else (self.groups[1], self.groups[0])
         return Limits((self.shape[1], self.shape[0]), groups, self.known[:, ::-1], self.forbidden[:, ::-1])
 
-    def head_start(self, rows: IntArray, columns: IntArray) -> FloatArray:
+    def head_start(self, rows: IntArray, columns: IntArray) -> NumpyArray:
         """Return by how much the limits raise the prior log-odds of listed pairs.
 
         Where a row may be matched to few others, each of them is likelier to be its partner than one of all rows.
@@ -202,7 +198,7 @@ class Limits:
         fewer = np.maximum(self.choices[rows], self.flipped.choices[columns])
         return np.log(max(self.shape) / np.maximum(fewer, 1))
 
-    def head_starts(self) -> FloatArray | float:
+    def head_starts(self) -> NumpyArray | float:
         """Return the same for all pairs, left × right rows; 0 where it is 0 for all of them."""
         if self.trivial:
             return 0.0

@@ -14,12 +14,10 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
+from keyless.arrays import IntArray, NumpyArray
 from keyless.pairs.posterior import less_per_row, log_sums_with_rest, pair_places
 
 __all__ = ["chance_fit", "less_chance_fit"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 _ROUNDS = 40
 """Rounds in which rows with partner are told from rows without, each by the odds that the round before gave."""
@@ -44,13 +42,13 @@ class _Best:
         crowd: by how much its place is denser than expected, in nats: the mean of the two rows' crowds.
     """
 
-    fit: FloatArray
-    crowd: FloatArray
+    fit: NumpyArray
+    crowd: NumpyArray
 
     def of(self, rows: Any) -> _Best:
         return _Best(self.fit[rows], self.crowd[rows])
 
-    def design(self) -> FloatArray:
+    def design(self) -> NumpyArray:
         return np.column_stack([np.ones(len(self.fit)), self.fit, self.crowd])
 
 
@@ -65,7 +63,7 @@ def less_chance_fit(ratios: Any, crowded: Any, permutation: IntArray) -> Any:
     return less_per_row(ratios, *chance_fit(crowded, permutation))
 
 
-def chance_fit(ratios: Any, permutation: IntArray) -> tuple[FloatArray, FloatArray]:
+def chance_fit(ratios: Any, permutation: IntArray) -> tuple[NumpyArray, NumpyArray]:
     """Return the nats by which the log-likelihood ratios of each left row, and of each right row, are too high.
 
     For the rows of either table, the odds are fitted that the best candidate is the partner: by how well it fits, and
@@ -94,7 +92,7 @@ def chance_fit(ratios: Any, permutation: IntArray) -> tuple[FloatArray, FloatArr
     return found[0], found[1]
 
 
-def _likelier_than_any(ratios: Any) -> tuple[IntArray, IntArray, FloatArray]:
+def _likelier_than_any(ratios: Any) -> tuple[IntArray, IntArray, NumpyArray]:
     """Return row, column and log-likelihood ratio of the pairs that fit better than any two rows do."""
     if isinstance(ratios, sparse.csr_array):
         rows, columns = pair_places(ratios)
@@ -104,7 +102,7 @@ def _likelier_than_any(ratios: Any) -> tuple[IntArray, IntArray, FloatArray]:
     return rows, columns, ratios[rows, columns].astype(np.float64)
 
 
-def _best(line: IntArray, other: IntArray, values: FloatArray, sizes: tuple[int, int]) -> _Best:
+def _best(line: IntArray, other: IntArray, values: NumpyArray, sizes: tuple[int, int]) -> _Best:
     """Return the best candidate of each line, among listed pairs."""
     crowd = np.zeros(len(values))
     for places, size, others in zip((line, other), sizes, reversed(sizes), strict=True):
@@ -119,7 +117,7 @@ def _best(line: IntArray, other: IntArray, values: FloatArray, sizes: tuple[int,
     return found
 
 
-def _log_odds(best: _Best, hidden: _Best, matched: np.ndarray[Any, np.dtype[np.bool_]]) -> FloatArray:
+def _log_odds(best: _Best, hidden: _Best, matched: np.ndarray[Any, np.dtype[np.bool_]]) -> NumpyArray:
     """Return how much likelier the fit of each row's best candidate is for partners than for look-alikes, in nats.
 
     Both densities are unknown, but not their ratio, whose logarithm is taken to be linear in fit and crowd. Which rows

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from keyless.arrays import batches, on_device, to_numpy
+from keyless.arrays import IntArray, batches, on_device, to_numpy
 from keyless.pairs.cell_index import CellIndex, nearest_of_all
 from keyless.pairs.faiss_index import FaissIndex, Layout
 from keyless.parallel import in_turn, one_thread
@@ -26,7 +26,6 @@ from keyless.progress import check_time
 __all__ = ["Nearest", "lay_out", "nearest"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 Result = TypeVar("Result")
 
 _ALL_PAIRS = 1_000_000_000

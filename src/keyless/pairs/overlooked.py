@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.isotonic import IsotonicRegression
 
+from keyless.arrays import BoolArray, IntArray, NumpyArray
 from keyless.pairs.posterior import FAR_BEHIND, largest, pair_places, with_data
 
 __all__ = [
@@ -28,10 +29,6 @@ __all__ = [
     "with_left_over",
     "with_overlooked",
 ]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
-BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 
 MOST_COMPARED = 2_000
 """Rows with match, of either table, that tell what chance does: more would tell no more."""
@@ -65,8 +62,8 @@ class Fits:
         matched: of rows with match.
     """
 
-    unmatched: FloatArray
-    matched: FloatArray
+    unmatched: NumpyArray
+    matched: NumpyArray
 
     @property
     def possible(self) -> BoolArray:
@@ -74,7 +71,7 @@ class Fits:
         return np.asarray(self.unmatched > -np.inf)
 
     @property
-    def levels(self) -> FloatArray:
+    def levels(self) -> NumpyArray:
         """Of each row without match, the share of rows with match that fit as well; itself counts as one of them.
 
         Rows with match that fit none because of what the caller knows tell nothing about chance.
@@ -98,7 +95,7 @@ class Fits:
         return self.share * np.count_nonzero(self.possible)
 
     @property
-    def chances(self) -> FloatArray:
+    def chances(self) -> NumpyArray:
         """How likely the partner of each row without match was overlooked: the better it fits, the likelier.
 
         That is 1 − (density of levels of rows that are alone) / (density of all levels), which falls as levels rise.
@@ -176,7 +173,7 @@ def left_over(permutation: IntArray, size: int) -> tuple[IntArray, IntArray, Int
     return np.flatnonzero(permutation < 0), np.setdiff1d(np.arange(size), partners), matched[some], partners[some]
 
 
-def with_left_over(permutation: IntArray, pairs: Any, ratios: FloatArray) -> tuple[IntArray, Any]:
+def with_left_over(permutation: IntArray, pairs: Any, ratios: NumpyArray) -> tuple[IntArray, Any]:
     """Return matches and probabilities of pairs, overlooked partners among them, where all pairs are known.
 
     Args:
@@ -191,7 +188,7 @@ def with_left_over(permutation: IntArray, pairs: Any, ratios: FloatArray) -> tup
 
 
 def share_left_over(
-    ratios: FloatArray, rows: IntArray, columns: IntArray, matched: IntArray, partners: IntArray
+    ratios: NumpyArray, rows: IntArray, columns: IntArray, matched: IntArray, partners: IntArray
 ) -> float:
     """Return the share of rows without match whose partners are among those of the other table, the mean of both.
 
@@ -207,7 +204,7 @@ def share_left_over(
 
 
 def _compared(
-    ratios: FloatArray, rows: IntArray, columns: IntArray, matched: IntArray, partners: IntArray
+    ratios: NumpyArray, rows: IntArray, columns: IntArray, matched: IntArray, partners: IntArray
 ) -> Overlooked:
     block = ratios[np.ix_(rows, columns)]
     left = Fits(block.max(axis=1), ratios[np.ix_(matched, columns)].max(axis=1))
@@ -256,7 +253,7 @@ def _listed(pairs: Any) -> sparse.coo_array:
     return sparse.coo_array((pairs[rows, columns], (rows, columns)), shape=pairs.shape)
 
 
-def _values_at(ratios: Any, block: sparse.coo_array) -> FloatArray:
+def _values_at(ratios: Any, block: sparse.coo_array) -> NumpyArray:
     """Return the ratios of listed pairs; listed ratios have the same pairs in the same order."""
     return np.asarray(ratios.data if isinstance(ratios, sparse.csr_array) else ratios[block.row, block.col])
 

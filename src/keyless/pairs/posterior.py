@@ -13,6 +13,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 
+from keyless.arrays import IntArray, NumpyArray
 from keyless.progress import check_time
 from keyless.sizes import TELLING_ROWS
 
@@ -36,9 +37,6 @@ __all__ = [
     "scaled",
     "with_data",
 ]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 GAMMA = 0.85
 """See `marginals`: stated and true frequencies were seen to agree at it on simulated tables of many kinds."""
@@ -79,11 +77,11 @@ class Posterior:
     common: float
     odds: float
 
-    def alone(self, axis: int = 0) -> FloatArray:
+    def alone(self, axis: int = 0) -> NumpyArray:
         """Return how likely each left row (axis 0) or right row (axis 1) is to have no partner."""
         return np.asarray(np.clip(1.0 - np.asarray(self.pairs.sum(axis=1 - axis)).ravel(), 0.0, 1.0))
 
-    def answers(self, permutation: IntArray) -> FloatArray:
+    def answers(self, permutation: IntArray) -> NumpyArray:
         """Return how likely each left row's match is, or its having no partner where it has no match (−1)."""
         partner = np.asarray(self.pairs[np.arange(len(permutation)), np.maximum(permutation, 0)]).ravel()
         return np.asarray(np.clip(np.where(permutation >= 0, partner, self.alone()), 0.0, 1.0))
@@ -225,7 +223,7 @@ def less_crowding(ratios: Any) -> Any:
     return less_per_row(ratios, rows, columns)
 
 
-def less_per_row(ratios: Any, rows: FloatArray, columns: FloatArray) -> Any:
+def less_per_row(ratios: Any, rows: NumpyArray, columns: NumpyArray) -> Any:
     """Return log-likelihood ratios less a number for each left row and a number for each right row.
 
     Args:
@@ -239,7 +237,7 @@ def less_per_row(ratios: Any, rows: FloatArray, columns: FloatArray) -> Any:
     return ratios - rows[:, None].astype(ratios.dtype) - columns.astype(ratios.dtype)
 
 
-def _dense_crowd(ratios: FloatArray) -> FloatArray:
+def _dense_crowd(ratios: NumpyArray) -> NumpyArray:
     """Return half the log of the mean of a row's exponentiated ratios but the highest, at least 0."""
     first, place = np.arange(len(ratios)), ratios.argmax(axis=1)
     highest = np.maximum(ratios[first, place], _ALMOST_NOTHING).astype(ratios.dtype)
@@ -248,7 +246,7 @@ def _dense_crowd(ratios: FloatArray) -> FloatArray:
     return _half_log_mean(weights.sum(axis=1, dtype=np.float64), highest, ratios.shape[1]).astype(ratios.dtype)
 
 
-def _crowd(line: IntArray, ratios: FloatArray, size: int, others: int) -> FloatArray:
+def _crowd(line: IntArray, ratios: NumpyArray, size: int, others: int) -> NumpyArray:
     """Return the same for lines of listed ratios; those that are not listed count nothing."""
     highest = largest(line, ratios, size)
     weights = np.exp(ratios - highest[line])
@@ -257,20 +255,20 @@ def _crowd(line: IntArray, ratios: FloatArray, size: int, others: int) -> FloatA
     return _half_log_mean(np.bincount(line, weights, size), highest, others)
 
 
-def _half_log_mean(sums: FloatArray, highest: FloatArray, others: int) -> FloatArray:
+def _half_log_mean(sums: NumpyArray, highest: NumpyArray, others: int) -> NumpyArray:
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.log(sums) + highest - np.log(max(others - 1, 1))
     return np.asarray(0.5 * np.maximum(np.where(sums > 0, found, 0.0), 0.0))
 
 
-def _row_maxima(ratios: Any) -> FloatArray:
+def _row_maxima(ratios: Any) -> NumpyArray:
     """Return the largest log-likelihood ratio of each row, −∞ where a row has no pair."""
     if isinstance(ratios, sparse.csr_array):
         return largest(pair_places(ratios)[0], ratios.data, ratios.shape[0])
     return np.asarray(ratios.max(axis=1, initial=-np.inf), dtype=np.float64)
 
 
-def _scaled_column_maxima(kernel: Any, lift: FloatArray) -> FloatArray:
+def _scaled_column_maxima(kernel: Any, lift: NumpyArray) -> NumpyArray:
     """Return the largest entry of each column of a kernel whose rows are multiplied by `lift`."""
     if isinstance(kernel, sparse.csr_array):
         rows, columns = pair_places(kernel)
@@ -330,14 +328,14 @@ def marginals(
 
 def propagated(
     lines: tuple[IntArray, IntArray],
-    weight: FloatArray,
+    weight: NumpyArray,
     sizes: tuple[int, ...],
     *,
     alone: tuple[bool, bool] = (True, True),
     max_iter: int,
     tolerance: float,
     gamma: float = GAMMA,
-) -> FloatArray:
+) -> NumpyArray:
     """Return the probabilities of pairs by messages between rows and columns; the loop of `marginals`.
 
     Args:
@@ -372,12 +370,12 @@ def pair_places(pairs: sparse.csr_array) -> tuple[IntArray, IntArray]:
     return np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr)), pairs.indices.astype(np.int64, copy=False)
 
 
-def with_data(pairs: sparse.csr_array, data: FloatArray) -> sparse.csr_array:
+def with_data(pairs: sparse.csr_array, data: NumpyArray) -> sparse.csr_array:
     """Return the same pairs with other numbers; where they are stored is not copied."""
     return sparse.csr_array((data, pairs.indices, pairs.indptr), shape=pairs.shape)
 
 
-def largest(line: IntArray, values: FloatArray, size: int) -> FloatArray:
+def largest(line: IntArray, values: NumpyArray, size: int) -> NumpyArray:
     """Return the largest value of each of `size` lines, −∞ for a line that has none.
 
     Args:
@@ -390,7 +388,7 @@ def largest(line: IntArray, values: FloatArray, size: int) -> FloatArray:
     return found
 
 
-def best_other(pairs: Any, permutation: IntArray, *, of_columns: bool = False) -> FloatArray:
+def best_other(pairs: Any, permutation: IntArray, *, of_columns: bool = False) -> NumpyArray:
     """Return the largest value of each row, or of each column, among pairs that are no match; −∞ where there is none.
 
     Args:
@@ -409,7 +407,7 @@ def best_other(pairs: Any, permutation: IntArray, *, of_columns: bool = False) -
     return np.asarray(others.max(axis=0 if of_columns else 1, initial=-np.inf))
 
 
-def log_sums(line: IntArray, logs: FloatArray, size: int) -> FloatArray:
+def log_sums(line: IntArray, logs: NumpyArray, size: int) -> NumpyArray:
     """Return the log of the sum of exponentials of each of `size` lines, −∞ for a line that has none.
 
     Args:
@@ -427,7 +425,7 @@ _ALMOST_NOTHING = -700.0
 """Log-weight of having no alternative at all, finite so that differences stay numbers."""
 
 
-def log_sums_with_rest(line: IntArray, logs: FloatArray, size: int, *, alone: bool) -> tuple[FloatArray, FloatArray]:
+def log_sums_with_rest(line: IntArray, logs: NumpyArray, size: int, *, alone: bool) -> tuple[NumpyArray, NumpyArray]:
     """Return, for each entry, the log of the sum of exponentials over its line, and the same without the entry itself.
 
     Being alone counts 1 in the sum where it is possible.

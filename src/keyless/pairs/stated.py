@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from keyless.arrays import IntArray, NumpyArray
 from keyless.pairs.limits import Limits
 from keyless.pairs.posterior import FIRST_SHARE, best_other, pair_places
 
 __all__ = ["LEAST_TOLD", "Stated", "stated", "with_known_pairs"]
-
-FloatArray = np.ndarray[Any, np.dtype[Any]]
-IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 LEAST_TOLD = 1e-12
 """Probabilities below this one are not told apart: margins stay below log(1/this) = 27.6 nats."""
@@ -37,9 +35,9 @@ class Stated:
     """
 
     coupling: Any
-    alone: FloatArray
-    probability: FloatArray
-    margin: FloatArray
+    alone: NumpyArray
+    probability: NumpyArray
+    margin: NumpyArray
 
 
 def stated(
@@ -113,7 +111,7 @@ def with_known_pairs(permutation: IntArray, coupling: Any, limits: Limits) -> tu
     return found, sparse.csr_array(rest + known)
 
 
-def _mixed(pairs: Any, belief: float, guess: FloatArray, limits: Limits) -> Any:
+def _mixed(pairs: Any, belief: float, guess: NumpyArray, limits: Limits) -> Any:
     """Return the pairs as far as the map is believed, and a guess among all that may be."""
     if isinstance(pairs, sparse.csr_array):
         found = pairs.copy()

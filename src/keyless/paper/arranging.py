@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from keyless.arrays import FloatArray
 from keyless.paper.borders import Borders, neighbours
 
 __all__ = ["Grid", "breed", "grow", "swap_while_better"]
 
 IntArray = NDArray[np.intp]
-FloatArray = NDArray[np.float64]
 
 # What is added to the evidence of a border when breeding, as shares of a typical border's.
 _AGREED = 0.75  # both parents have it

@@ -18,12 +18,10 @@ from scipy import sparse
 from scipy.sparse.linalg import spsolve
 from scipy.special import gammaln
 
+from keyless.arrays import BoolArray, FloatArray
 from keyless.errors import InputError
 
 __all__ = ["Borders", "border_evidence", "inpaint", "neighbours"]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 _DEGREES = 4.0  # of the Student law of prediction errors
 _LEAST = 6  # pixels: half a patch must have the three columns a prediction looks at

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from keyless.arrays import Array, array_like, check_count, random_generator, to_numpy
+from keyless.arrays import Array, FloatArray, array_like, check_count, random_generator, to_numpy
 from keyless.errors import CONVERGED, RUNNING, InputError, Status
 from keyless.paper.arranging import Grid, breed, grow, swap_while_better
 from keyless.paper.baseline import hard_couplings
@@ -20,7 +20,6 @@ from keyless.paper.solver import Record, Solution, Solver
 __all__ = ["PatchArranger", "PatchArrangerState"]
 
 IntArray = NDArray[np.intp]
-FloatArray = NDArray[np.float64]
 
 _SWAPPED = 3  # arrangements in every step whose patches are swapped while that helps; it is slow for large grids
 

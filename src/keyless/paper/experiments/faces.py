@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.io import loadmat
 from sklearn.datasets import load_sample_image
 
+from keyless.arrays import FloatArray
 from keyless.assignment import from_coupling
 from keyless.block import Block
 from keyless.lowrank import leading_svd, nuclear_norm, project_rank
@@ -31,7 +32,6 @@ from keyless.transport import sinkhorn
 
 __all__ = ["EXPERIMENT", "corrupt", "given_face", "lightings", "public_images", "solve", "upper_left"]
 
-FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
 METHODS = ("Baseline", "M³O", "M³O as released", "keyless")

@@ -13,6 +13,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from keyless.arrays import FloatArray
+
 __all__ = ["TAIL", "MatlabRandom"]
 
 TAIL = 3.6541528853610088
@@ -21,7 +23,6 @@ TAIL = 3.6541528853610088
 _STRIPS = 256
 _SEED_OF_ZERO = 5489  # rng(0) is the generator's own first state
 
-FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
+from keyless.arrays import BoolArray, FloatArray
 from keyless.linker import link
 from keyless.metrics import foscttm
 from keyless.paper import UnlabeledSensing
@@ -31,8 +32,6 @@ from keyless.tables import Reading
 
 __all__ = ["EXPERIMENT", "PAPER", "honest", "honest_rival", "unaided"]
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.intp]
 
 PAPER = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from keyless.arrays import BoolArray, FloatArray
 from keyless.assignment import assign
 from keyless.metrics import foscttm
 from keyless.paper.experiments.ratings import Fit, Ratings, choose, complete
@@ -15,8 +16,6 @@ from keyless.paper.experiments.shared_columns import shared_log_ratio
 
 __all__ = ["Platforms", "SharedLink", "fill_alone", "fill_joined", "link_by_shared_films", "shuffled_platforms"]
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.intp]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from keyless.arrays import BoolArray, FloatArray
 from keyless.block import Block
 from keyless.paper import M3O, Baseline, FixedEntropy, UnlabeledSensing
 from keyless.paper.experiments.ratings import (
@@ -38,8 +39,6 @@ __all__ = [
     "turns",
 ]
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.intp]
 Iterates = Callable[[int, FloatArray], Iterator[FloatArray]]
 

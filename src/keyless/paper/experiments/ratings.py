@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from keyless.arrays import BoolArray, FloatArray
 from keyless.errors import InputError
 from keyless.lowrank import SVD, truncated_svd
 from keyless.paper.soft_impute import soft_impute
@@ -29,8 +30,6 @@ __all__ = [
     "threshold_path",
 ]
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.intp]
 
 GENRES = ("Comedy", "Romance", "Drama", "Action", "Thriller")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from keyless.arrays import FloatArray
 from keyless.datasets import ShuffledTables
 from keyless.paper.experiments.matlab_random import MatlabRandom
 
@@ -20,8 +20,6 @@ SCRIPT_SEED = 256449302
 """Of the data set and of the seeds of the starts."""
 
 _LARGEST_SEED = 10_000_000  # the seed of a start is drawn up to this
-
-FloatArray = NDArray[np.float64]
 
 
 def script_tables(
