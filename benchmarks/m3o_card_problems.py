@@ -26,7 +26,7 @@ from keyless.arrays import random_generator
 from keyless.datasets import ShuffledTables
 from keyless.errors import CONVERGED, Status
 from keyless.paper import M3O, Printed, Released
-from keyless.paper.experiments.base import Run
+from keyless.paper.experiments.base import ExperimentRun
 from keyless.paper.experiments.synthetic import draw_released, m3o, wrong_rows
 from keyless.paper.experiments.table1 import SETTINGS, cell_key, m3o_methods
 from keyless.paper.m3o import M3OState
@@ -201,7 +201,7 @@ def finished(folder: Path) -> Iterator[tuple[str, dict[str, Any], Any]]:
 def collect(folders: list[Path], out: Path) -> None:
     """Write a cell for every run that is finished, but for those with a step whose rotations did not settle."""
     runs = {run["key"]: run for run in planned(10)}
-    into = Run(out, "table1")
+    into = ExperimentRun(out, "table1")
     done, left_out = 0, []
     for folder in folders:
         for key, result, estimate in finished(folder):

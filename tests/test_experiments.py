@@ -15,7 +15,7 @@ import pytest
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
 from keyless.paper import M3O, experiments
-from keyless.paper.experiments import Experiment, Outcome, Run, base, drawing, markdown, run_experiment
+from keyless.paper.experiments import Experiment, ExperimentRun, Outcome, base, drawing, markdown, run_experiment
 from keyless.paper.experiments.ablation import aligned, jointly
 from keyless.paper.experiments.applications import ratings, records, sensors, tracks
 from keyless.paper.experiments.figure1 import VARIANTS, trace
@@ -118,20 +118,20 @@ def test_a_request_to_stop_is_heard_and_what_is_done_is_kept(tmp_path):
 @pytest.mark.soak
 def test_jobs_do_not_change_the_numbers(tmp_path):
     tasks = [(f"seed={seed}", lambda seed=seed: ranks(seed)) for seed in range(3)]
-    assert Run(tmp_path / "a", "x", jobs=2).cells(tasks) == Run(tmp_path / "b", "x").cells(tasks)
+    assert ExperimentRun(tmp_path / "a", "x", jobs=2).cells(tasks) == ExperimentRun(tmp_path / "b", "x").cells(tasks)
 
 
 def test_cells_need_different_keys(tmp_path):
     with pytest.raises(InputError, match="different keys"):
-        Run(tmp_path, "x").cells([("a", int), ("a", int)])
+        ExperimentRun(tmp_path, "x").cells([("a", int), ("a", int)])
 
 
 def test_sizes(tmp_path):
-    assert Run(tmp_path, "x").count(10, 2) == 10
-    assert Run(tmp_path, "x", quick=True).count(10, 2) == 2
-    assert Run(tmp_path, "x", quick=True, seeds=7).count(10, 2) == 7
+    assert ExperimentRun(tmp_path, "x").count(10, 2) == 10
+    assert ExperimentRun(tmp_path, "x", quick=True).count(10, 2) == 2
+    assert ExperimentRun(tmp_path, "x", quick=True, seeds=7).count(10, 2) == 7
     with pytest.raises(InputError, match="seeds"):
-        Run(tmp_path, "x", seeds=0)
+        ExperimentRun(tmp_path, "x", seeds=0)
 
 
 def test_markdown_leaves_no_cell_open():

@@ -12,7 +12,7 @@ import pytest
 
 from keyless.datasets import make_shuffled_tables
 from keyless.paper import M3O
-from keyless.paper.experiments.base import Run
+from keyless.paper.experiments.base import ExperimentRun
 from keyless.paper.experiments.released_data import script_starts, script_tables
 from keyless.paper.experiments.synthetic import draw_released, m3o_run
 from keyless.paper.experiments.table1 import SETTINGS
@@ -193,7 +193,7 @@ def test_results_become_the_cells_that_the_experiment_would_make(tmp_path, monke
     m3o_card_problems.collect([tmp_path / "results"], tmp_path)
     monkeypatch.setattr("keyless.paper.experiments.synthetic.m3o", short)
     made = draw_released(0, **SETTINGS["(100; 40, 30, 30), 40%"][1])
-    kept = Run(tmp_path, "table1")
+    kept = ExperimentRun(tmp_path, "table1")
     for run in runs[0], runs[-1]:
         preset, penalty = m3o_card_problems.m3o_methods("(100; 40, 30, 30), 40%")[run["method"]]
         wanted = m3o_run(made, 0, preset=preset, penalty=penalty)
@@ -217,7 +217,7 @@ def test_runs_whose_rotations_did_not_settle_are_left_to_the_processor(tmp_path,
     (tmp_path / "finished.json").write_text(json.dumps({"runs": found}))
     m3o_card_problems.collect([tmp_path], tmp_path)
     assert f"{unsure['key']} (2 of 9 steps)" in capsys.readouterr().out
-    kept = Run(tmp_path, "table1")
+    kept = ExperimentRun(tmp_path, "table1")
     assert kept.cell(sure["key"], lambda: pytest.fail("the cell is not there"))["device"] == "a card"
     assert kept.cell(unsure["key"], lambda: "taken on the processor") == "taken on the processor"
 

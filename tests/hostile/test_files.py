@@ -24,7 +24,7 @@ from hostile.outcomes import file_outcome
 from keyless.cli.app import _run
 from keyless.errors import InputError
 from keyless.tables import Reading, read_table
-from keyless.tables.cells import Cells
+from keyless.tables.cells import TextCells
 from keyless.tables.encodings import Encoding
 
 LITTLE = 50_000_000
@@ -154,7 +154,7 @@ def test_few_cells_and_many_are_read_alike(cells):
     def facts(count):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("keyless.tables.cells._FEW_CELLS", count)
-            column = Cells(pa.array(cells, type=pa.large_string()), ("", "NA"))
+            column = TextCells(pa.array(cells, type=pa.large_string()), ("", "NA"))
             numeric = [column.are_numbers(decimal).tolist() for decimal in ".,"]
             others = [column.padded, column.are_infinite().tolist()]
             return [column.missing.tolist(), column.constant, column.entries(), *numeric, *others]

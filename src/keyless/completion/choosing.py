@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from keyless.arrays import Array
-from keyless.completion.observed import Table, entries
-from keyless.completion.sweeps import Layout, Solution, solve
+from keyless.completion.observed import ObservedTable, entries
+from keyless.completion.sweeps import Layout, Settled, solve
 from keyless.lowrank import truncated_svd
 
-__all__ = ["Search"]
+__all__ = ["PenaltySearch"]
 
 
-class Search:
+class PenaltySearch:
     """Choose penalty and rank by the error on held-out entries.
 
     For one rank limit the penalty walks down a fixed grid, each fit starting from the one before, until the error has
@@ -20,7 +20,7 @@ class Search:
     """
 
     def __init__(
-        self, split: tuple[Table, Array, Array, Array], layout: Layout, right: Array, steps: int, floor: float
+        self, split: tuple[ObservedTable, Array, Array, Array], layout: Layout, right: Array, steps: int, floor: float
     ) -> None:
         self.train, self.rows, self.columns, self.truth = split
         nothing = solve(self.train, layout, right, 1.0, limit=0, max_iter=50, tolerance=1e-4)
@@ -32,7 +32,7 @@ class Search:
             0: {0: (self._error(nothing), nothing.layout, nothing.right)}
         }
 
-    def _error(self, fit: Solution) -> float:
+    def _error(self, fit: Settled) -> float:
         gaps = self.truth - entries(fit.left, fit.right, self.rows, self.columns)
         return float(np.sqrt(np.mean(gaps**2)))
 

@@ -23,12 +23,12 @@ from keyless.arrays import (
     random_generator,
     safe_unit,
 )
-from keyless.completion.choosing import Search
+from keyless.completion.choosing import PenaltySearch
 from keyless.completion.deviations import fitted_noise, leverages
-from keyless.completion.observed import Table, checked_places, entries, observed_entries, stored
+from keyless.completion.observed import ObservedTable, checked_places, entries, observed_entries, stored
 from keyless.completion.offsets import centre, level_offsets
 from keyless.completion.spreads import spreads, warn_of_empty_columns
-from keyless.completion.sweeps import Layout, Solution, head_start, row_pass, solve
+from keyless.completion.sweeps import Layout, Settled, head_start, row_pass, solve
 from keyless.completion.units import penalty_in_unit, returned
 from keyless.errors import ConvergenceWarning, InputError
 
@@ -146,7 +146,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         if self.penalty is None:
             noise = 1e-12 * observed.energy**0.5 or 1.0  # a residual below this is rounding
             steps = check_count(self.n_penalties, name="n_penalties")
-            search = Search(table.split(generator, fraction), layout, right, steps, noise)
+            search = PenaltySearch(table.split(generator, fraction), layout, right, steps, noise)
             if self.rank is None:
                 limit = search.limit(limit)
             search.attempt(limit)
@@ -165,8 +165,8 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
 
     def _keep(
         self,
-        found: Solution,
-        observed: Table,
+        found: Settled,
+        observed: ObservedTable,
         levels: tuple[Array, Array],
         penalty: float,
         path: list[tuple[float, int, int, float]],
@@ -205,7 +205,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         """What is solved for in a row."""
         return Layout(self.rank_, row_offsets=self.offsets in ("rows", "both"))
 
-    def _solve_rows(self, observed: Table, unit: float) -> tuple[Array, Array]:
+    def _solve_rows(self, observed: ObservedTable, unit: float) -> tuple[Array, Array]:
         """For each row, argmin_z ½‖x_Ω − V_Ω z‖² + λ/2‖z‖², offsets taken off or, for rows, solved for as well.
 
         The entries are scaled and in `unit`, V and λ in the unit of the fit; z and the row offsets are for entries in
@@ -219,13 +219,13 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
             rows = np.where(observed.row_counts > 0, rows + left[:, self.rank_], level)
         return left[:, : self.rank_], rows
 
-    def _in_own_unit(self, observed: Table) -> tuple[Table, float]:
+    def _in_own_unit(self, observed: ObservedTable) -> tuple[ObservedTable, float]:
         """Scaled entries of new rows, and their unit: their own where larger than that of the fit, else the latter."""
         observed = observed.scaled(self.scale_)
         unit = max(safe_unit(observed.largest), self._unit) if observed.largest else self._unit
         return observed.in_unit(unit), unit
 
-    def _noise(self, observed: Table, seen: Array) -> Array:
+    def _noise(self, observed: ObservedTable, seen: Array) -> Array:
         """The noise of each column, from the scaled entries of the fit in its unit; returned in the columns' units."""
         (rows, columns), unit = observed.shape, self._unit
         left = np.column_stack([self.row_factors_ / unit**0.5, self.row_offsets_ / unit, np.ones(rows)])
@@ -295,7 +295,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         found = found + row_offsets[rows] + self._levels[columns] * (self._unit / unit)
         return returned(returned(found, unit), self.scale_[columns], dtype)
 
-    def _read(self, X: Any, *, reset: bool) -> tuple[Any, Table]:  # noqa: N803
+    def _read(self, X: Any, *, reset: bool) -> tuple[Any, ObservedTable]:  # noqa: N803
         """Check the caller's table; return it and its observed entries."""
         if isinstance(X, np.matrix):
             X = np.asarray(X)  # noqa: N806

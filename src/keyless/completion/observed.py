@@ -17,7 +17,7 @@ from keyless.arrays import Array, array_like, batches, is_numpy, namespace
 from keyless.assignment.candidates import keep_pairs
 from keyless.errors import InputError
 
-__all__ = ["Table", "checked_places", "entries", "observed_entries", "squares", "stored"]
+__all__ = ["ObservedTable", "checked_places", "entries", "observed_entries", "squares", "stored"]
 
 _DENSE = 0.25
 """Above this fraction of observed entries dense products are the faster ones."""
@@ -29,7 +29,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ObservedTable:
     """Observed entries: dense `values` (0 where missing) with a 0/1 `seen`, or scipy CSR `values` and no `seen`.
 
     Of a sparse table the entries meant are `values` less the levels of their row and column, where there are levels.
@@ -44,7 +44,7 @@ class Table:
     column_levels: Array | None = None
 
     @classmethod
-    def dense(cls, values: Array, mask: Array) -> Table:
+    def dense(cls, values: Array, mask: Array) -> ObservedTable:
         """Take values that are zero where the boolean mask is False."""
         xp = namespace(values)
         seen = xp.astype(mask, values.dtype)
@@ -54,7 +54,7 @@ class Table:
         return cls(values, seen, xp.sum(seen, axis=1), xp.sum(seen, axis=0), energy)
 
     @classmethod
-    def sparse(cls, values: Any) -> Table:
+    def sparse(cls, values: Any) -> ObservedTable:
         """Take a CSR array whose stored entries, float32 or float64, are the observed ones; it is not copied."""
         columns = np.zeros(values.shape[1], dtype=np.int64)
         for part in batches(values.nnz, _CHUNK):  # bincount makes its argument int64
@@ -67,7 +67,7 @@ class Table:
         rows, columns = self.values.shape
         return rows, columns
 
-    def _measured(self) -> Table:
+    def _measured(self) -> ObservedTable:
         with np.errstate(over="ignore"):
             return replace(self, energy=sum(squares(values.data) for _, values in self._parts(1)))
 
@@ -121,10 +121,10 @@ class Table:
             sums = np.concatenate(parts) if axis else sum(parts)
         return np.asarray(sums).ravel() / np.maximum(counts, 1)
 
-    def less(self, rows: Array, columns: Array) -> Table:
+    def less(self, rows: Array, columns: Array) -> ObservedTable:
         """The same entries with row and column offsets taken off. Numpy only."""
         if self.seen is not None:
-            return Table.dense(self.values - self.seen * (rows[:, None] + columns), self.seen)
+            return ObservedTable.dense(self.values - self.seen * (rows[:, None] + columns), self.seen)
         levels = [
             new if old is None else old + new for old, new in ((self.row_levels, rows), (self.column_levels, columns))
         ]
@@ -140,7 +140,7 @@ class Table:
         xp = namespace(entries)
         return max(float(xp.max(entries)), -float(xp.min(entries)))
 
-    def in_unit(self, unit: float) -> Table:
+    def in_unit(self, unit: float) -> ObservedTable:
         """The same entries divided by a unit; without levels."""
         if unit == 1:
             return self
@@ -148,7 +148,7 @@ class Table:
             return replace(self, values=(values := self.values / unit), energy=squares(values))
         return replace(self, values=self.values / unit)._measured()
 
-    def scaled(self, spreads: Array) -> Table:
+    def scaled(self, spreads: Array) -> ObservedTable:
         """The same entries, those of each column divided by its spread; the largest numbers instead of infinite ones.
 
         Without levels. Numpy only.
@@ -164,14 +164,14 @@ class Table:
         table = sparse.csr_array((found, self.values.indices, self.values.indptr), shape=self.shape)
         return replace(self, values=table)._measured()
 
-    def split(self, generator: np.random.Generator, fraction: float) -> tuple[Table, Array, Array, Array]:
+    def split(self, generator: np.random.Generator, fraction: float) -> tuple[ObservedTable, Array, Array, Array]:
         """Hold out a random fraction of the observed entries: what is left, then their rows, columns and values."""
         if self.seen is not None:
             rows, columns = np.nonzero(self.seen)
             out = generator.permutation(len(rows)) < max(1, round(fraction * len(rows)))
             keep, values = self.seen.astype(bool), self.values[rows, columns]
             keep[rows[out], columns[out]] = False
-            return Table.dense(np.where(keep, self.values, 0.0), keep), rows[out], columns[out], values[out]
+            return ObservedTable.dense(np.where(keep, self.values, 0.0), keep), rows[out], columns[out], values[out]
         stored = self.values.nnz
         out = generator.permutation(stored) < max(1, round(fraction * stored))
         places = np.flatnonzero(out)
@@ -181,13 +181,13 @@ class Table:
             values = values - self.column_levels[columns]
         if self.row_levels is not None:
             values = values - self.row_levels[rows]
-        rest = replace(Table.sparse(keep_pairs(self.values, ~out)), row_levels=self.row_levels)
+        rest = replace(ObservedTable.sparse(keep_pairs(self.values, ~out)), row_levels=self.row_levels)
         return replace(rest, column_levels=self.column_levels)._measured(), rows, columns, values
 
-    def some_rows(self, rows: Array) -> Table:
+    def some_rows(self, rows: Array) -> ObservedTable:
         """The table of these rows, in this order. Sparse only."""
         levels = None if self.row_levels is None else self.row_levels[rows]
-        found = replace(Table.sparse(self.values[rows]), row_levels=levels, column_levels=self.column_levels)
+        found = replace(ObservedTable.sparse(self.values[rows]), row_levels=levels, column_levels=self.column_levels)
         return found._measured()
 
 
@@ -214,7 +214,7 @@ def entries(left: Array, right: Array, rows: Array, columns: Array) -> Array:
     return xp.concat(pieces) if pieces else xp.zeros(0, dtype=left.dtype, device=left.device)
 
 
-def stored(values: Any, *, name: str) -> tuple[Any, Table]:
+def stored(values: Any, *, name: str) -> tuple[Any, ObservedTable]:
     """Return a CSR array with repeated entries added up, and its observed entries: those stored that are not NaN."""
     if np.isinf(values.data).any():
         raise InputError(f"{name}: must hold finite numbers; found an infinity among the stored entries. Drop it.")
@@ -222,7 +222,7 @@ def stored(values: Any, *, name: str) -> tuple[Any, Table]:
         values = values.copy()
         values.sum_duplicates()
     missing = np.isnan(values.data)
-    return values, Table.sparse(keep_pairs(values, ~missing) if missing.any() else sparse.csr_array(values))
+    return values, ObservedTable.sparse(keep_pairs(values, ~missing) if missing.any() else sparse.csr_array(values))
 
 
 def checked_places(rows: Any, columns: Any, shape: tuple[int, int]) -> tuple[Array, Array]:
@@ -234,10 +234,10 @@ def checked_places(rows: Any, columns: Any, shape: tuple[int, int]) -> tuple[Arr
     return rows, columns
 
 
-def observed_entries(values: Array, mask: Array) -> Table:
+def observed_entries(values: Array, mask: Array) -> ObservedTable:
     """Return the observed entries of a dense table; stored sparsely where few are observed, which is faster then."""
     if not is_numpy(values) or mask.mean() > _DENSE:
-        return Table.dense(values, mask)
+        return ObservedTable.dense(values, mask)
     rows, columns = np.nonzero(mask)
     start = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=mask.shape[0]))])
-    return Table.sparse(sparse.csr_array((values[mask], columns, start), shape=mask.shape))
+    return ObservedTable.sparse(sparse.csr_array((values[mask], columns, start), shape=mask.shape))

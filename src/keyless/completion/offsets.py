@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from keyless.arrays import Array
-from keyless.completion.observed import Table
-from keyless.completion.sweeps import Layout, Solution
+from keyless.completion.observed import ObservedTable
+from keyless.completion.sweeps import Layout, Settled
 
 __all__ = ["centre", "level_offsets"]
 
 
-def centre(table: Table, layout: Layout, columns: Array | None = None) -> tuple[Table, Array, Array]:
+def centre(table: ObservedTable, layout: Layout, columns: Array | None = None) -> tuple[ObservedTable, Array, Array]:
     """Take off `columns` or the observed column means, then the observed row means, where the layout has offsets."""
     rows = np.zeros(table.shape[0])
     if columns is None:
@@ -23,7 +23,7 @@ def centre(table: Table, layout: Layout, columns: Array | None = None) -> tuple[
     return table, rows, columns
 
 
-def level_offsets(found: Solution, observed: Table, rows: Array, columns: Array) -> tuple[Array, float]:
+def level_offsets(found: Settled, observed: ObservedTable, rows: Array, columns: Array) -> tuple[Array, float]:
     """All column offsets, and the row offset of a row with nothing observed; both the mean of the others there."""
     layout = found.layout
     if layout.row_offsets:

@@ -23,11 +23,11 @@ from keyless.arrays import (
     is_numpy,
     namespace,
 )
-from keyless.completion.observed import Table, squares
+from keyless.completion.observed import ObservedTable, squares
 from keyless.errors import CONVERGED, Status
 from keyless.lowrank import SparsePlusLowRank, truncated_svd
 
-__all__ = ["Layout", "Solution", "head_start", "row_pass", "solve"]
+__all__ = ["Layout", "Settled", "head_start", "row_pass", "solve"]
 
 _MEMORY = 5
 """How many earlier sweeps Anderson acceleration looks back."""
@@ -132,7 +132,7 @@ class Pass:
     cross: Array
 
 
-def row_pass(table: Table, layout: Layout, right: Array, penalty: float, *, columns: bool = True) -> Pass:
+def row_pass(table: ObservedTable, layout: Layout, right: Array, penalty: float, *, columns: bool = True) -> Pass:
     """Solve all rows for a given `right`; collect the column moments on the way, so the data are read once a sweep."""
     xp = namespace(right)
     first, second, _ = layout.pairs()
@@ -176,7 +176,7 @@ def clean(layout: Layout, left: Array, right: Array, penalty: float) -> tuple[La
 
 
 def directions(
-    table: Table,
+    table: ObservedTable,
     layout: Layout,
     left: Array,
     right: Array,
@@ -212,7 +212,7 @@ def directions(
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class Settled:
     """Where the sweeps settled."""
 
     layout: Layout
@@ -224,7 +224,7 @@ class Solution:
 
 
 def solve(
-    table: Table,
+    table: ObservedTable,
     layout: Layout,
     right: Array,
     penalty: float,
@@ -232,7 +232,7 @@ def solve(
     limit: int,
     max_iter: int,
     tolerance: float,
-) -> Solution:
+) -> Settled:
     """Alternate exact row and column steps from `right` until neither they nor a new direction lower the objective."""
     xp = namespace(right)
     slack = tolerance**0.5
@@ -274,11 +274,11 @@ def solve(
     state = row_pass(table, layout, right, penalty, columns=False)
     if layout.rank:  # the columns of right are orthogonal, so those of the estimate are those of left, rescaled
         values = xp.linalg.svdvals(xp.linalg.qr(state.left[:, : layout.rank] * xp.sqrt(values))[1])
-    return Solution(layout, state.left, right, values, (*history, state.objective), status)
+    return Settled(layout, state.left, right, values, (*history, state.objective), status)
 
 
 def head_start(
-    table: Table,
+    table: ObservedTable,
     layout: Layout,
     right: Array,
     penalty: float,

@@ -23,7 +23,7 @@ from keyless.arrays import (
     random_generator,
     safe_unit,
 )
-from keyless.completion.observed import Table, checked_places, entries, observed_entries, stored
+from keyless.completion.observed import ObservedTable, checked_places, entries, observed_entries, stored
 from keyless.completion.sweeps import Layout, head_start, solve
 from keyless.completion.units import penalty_in_unit
 from keyless.errors import InputError, Status
@@ -157,7 +157,7 @@ def _in_caller_unit(numbers: Any, unit: float) -> Any:
         return namespace(numbers).clip(numbers * unit, -_LARGEST, _LARGEST)
 
 
-def _read_values(values: Any, mask: Array | None) -> tuple[Array, Table]:
+def _read_values(values: Any, mask: Array | None) -> tuple[Array, ObservedTable]:
     """Check the arguments of `soft_impute`; return an array of the caller's library and dtype, and the entries."""
     if is_sparse(values):
         if mask is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from keyless.audit import Audit
 from keyless.links import Links
-from keyless.report.markup import Grid, label, one_line
+from keyless.report.markup import PageTable, label, one_line
 from keyless.report.words import Step
 
 __all__ = ["audit_section", "audit_steps"]
@@ -53,11 +53,11 @@ def audit_section(links: Links, audit: Audit) -> dict[str, Any]:
     numbers = range(len(heads) - 2, len(heads))
     return {
         "audit": audit,
-        "levels": Grid("Rows that could be singled out", ("certainty", "rows", "share of rows"), levels, (1, 2)),
-        "columns": Grid("Columns that make it possible", heads, columns, numbers) if columns else None,
+        "levels": PageTable("Rows that could be singled out", ("certainty", "rows", "share of rows"), levels, (1, 2)),
+        "columns": PageTable("Columns that make it possible", heads, columns, numbers) if columns else None,
         "more": max(0, len(audit.columns) - MOST_COLUMNS),
         "looked_at": audit.looked_at,
-        "proposals": Grid("Proposed changes", ("result", "changes", *left), proposals, range(2, 2 + len(left)))
+        "proposals": PageTable("Proposed changes", ("result", "changes", *left), proposals, range(2, 2 + len(left)))
         if proposals
         else None,
     }

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 
 from keyless.errors import InputError
 from keyless.plots import COLOURS, GRID, INK, MUTED
-from keyless.report.markup import Grid
+from keyless.report.markup import PageTable
 
 __all__ = ["THEME", "Figure", "figure", "svg"]
 
@@ -45,7 +45,7 @@ class Figure:
     title: str
     note: str
     drawing: Markup
-    grid: Grid | None = None
+    grid: PageTable | None = None
 
 
 def svg(ax: Axes, *, number: int, alt: str) -> Markup:
@@ -80,7 +80,7 @@ def svg(ax: Axes, *, number: int, alt: str) -> Markup:
     )
 
 
-def figure(ax: Axes, *, number: int, kind: str, note: str = "", grid: Grid | None = None) -> Figure:
+def figure(ax: Axes, *, number: int, kind: str, note: str = "", grid: PageTable | None = None) -> Figure:
     """Return a plot as a figure whose caption is the plot's title.
 
     Args:

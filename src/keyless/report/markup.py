@@ -18,7 +18,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-__all__ = ["LONGEST", "STEPS", "Grid", "environment", "label", "one_line", "packed", "shown_probability", "steps"]
+__all__ = ["LONGEST", "STEPS", "PageTable", "environment", "label", "one_line", "packed", "shown_probability", "steps"]
 
 LONGEST = 120
 """Characters of a name, id or entry that are shown."""
@@ -107,7 +107,7 @@ def packed(document: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Grid:
+class PageTable:
     """A table of the page. The first cell of a line names the line.
 
     Attributes:

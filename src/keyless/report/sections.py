@@ -13,7 +13,7 @@ from keyless.links import Links
 from keyless.plots import BANDS, certainty_counts
 from keyless.report.figures import Figure, figure
 from keyless.report.filled import MOST_ROWS, fill_sample, filled_columns, filled_entries
-from keyless.report.markup import LONGEST, Grid, label, one_line
+from keyless.report.markup import LONGEST, PageTable, label, one_line
 from keyless.report.matches import match_table
 from keyless.report.words import SURE, state
 
@@ -63,7 +63,7 @@ class Writer:
     numbers: Iterator[int]
     command: str | None = None
 
-    def figure(self, ax: Any, kind: str, note: str = "", grid: Grid | None = None) -> Figure:
+    def figure(self, ax: Any, kind: str, note: str = "", grid: PageTable | None = None) -> Figure:
         """Return a plot with the next number."""
         return figure(ax, number=next(self.numbers), kind=kind, note=note, grid=grid)
 
@@ -93,7 +93,7 @@ def certainty(writer: Writer) -> Values:
         [label(name), *(f"{number:,}" for number in certainty_counts(link.permutation, link.probability))]
         for name, link in links.found.items()
     ]
-    counts = Grid("Rows by certainty", ("table", *BANDS), bands, range(1, 6))
+    counts = PageTable("Rows by certainty", ("table", *BANDS), bands, range(1, 6))
     plots = [writer.figure(links.plot_certainty(), "Stacked bars", grid=counts)]
     believed = {name: link for name, link in links.found.items() if link.evidence.believed}
     if believed:
@@ -105,7 +105,7 @@ def certainty(writer: Writer) -> Values:
             name = f"at least {100 * threshold:.0f}%" if threshold else "all"
             lines.append([name, f"{inside.size:,}", f"{inside.sum():,.1f}", share])
         heads = ("stated probability", "matches", "expected right", "share")
-        expected = Grid("Matches kept and expected right, by stated probability", heads, lines, (1, 2, 3))
+        expected = PageTable("Matches kept and expected right, by stated probability", heads, lines, (1, 2, 3))
         plots.append(writer.figure(replace(links, found=believed).plot_coverage(), "Curve", grid=expected))
     doubtful = [name for name in links.found if name not in believed]
     return {"plots": plots, "doubtful": doubtful, "believed": bool(believed)}
@@ -147,10 +147,10 @@ def evidence(writer: Writer) -> Values:
     )
     rows = max(len(table.row_ids) for table in links.tables)
     return {
-        "grid": Grid(
+        "grid": PageTable(
             "Evidence per table", ("table", "verdict", "compared with chance", "rows that models confirm"), plain, (3,)
         ),
-        "nats": Grid("Information per table, in nats a row", heads, nats, range(1, 7)),
+        "nats": PageTable("Information per table, in nats a row", heads, nats, range(1, 7)),
         "plot": writer.figure(
             links.plot_evidence(),
             "Strip chart",
@@ -211,7 +211,7 @@ def filled(writer: Writer) -> Values:
             for one in filled_entries(links, sample)
         ]
         named = ("reference row", "table", "column", "filled with", "standard error")
-        some = Grid("Some filled entries", named, body, (3, 4))
+        some = PageTable("Some filled entries", named, body, (3, 4))
     return {
         "total": sum(one.missing for one in columns),
         "columns": len(columns),
@@ -219,7 +219,7 @@ def filled(writer: Writer) -> Values:
         "open": len(columns) <= FEW_COLUMNS,
         "shared": links.model.shared,
         "sampled": MOST_ROWS if len(links.tables[0].row_ids) > MOST_ROWS else 0,
-        "grid": Grid("Columns with missing entries", heads, lines, (2, 3, 4)),
+        "grid": PageTable("Columns with missing entries", heads, lines, (2, 3, 4)),
         "some": some,
     }
 
@@ -265,8 +265,8 @@ def left_out(writer: Writer) -> Values:
         "unused": len(unused),
         "used": len(used),
         "listed": MOST_COLUMNS,
-        "unused_grid": Grid("Columns left out", ("column", "table", "counts as", *why), unused[:MOST_COLUMNS]),
-        "used_grid": Grid("Columns used", ("column", "table", "counts as", "scale", *why), used[:MOST_COLUMNS]),
+        "unused_grid": PageTable("Columns left out", ("column", "table", "counts as", *why), unused[:MOST_COLUMNS]),
+        "used_grid": PageTable("Columns used", ("column", "table", "counts as", "scale", *why), used[:MOST_COLUMNS]),
         "limits": [
             (name, table, "" if writer.redact else ", ".join(f"{end:g}" for end in ends))
             for table, columns in links.choices.get("detection_limits", {}).items()
@@ -297,7 +297,7 @@ def developers(writer: Writer) -> Values:
         plots.append(writer.figure(links.plot_starts(), "Strip chart", note))
     lines = [[key, value] for key, value in _plain_choices(links.choices, redact=writer.redact)]
     lines.append(["status", one_line(links.status.reason)])
-    return {"plots": plots, "grid": Grid("What was set and chosen", ("setting", "value"), lines)}
+    return {"plots": plots, "grid": PageTable("What was set and chosen", ("setting", "value"), lines)}
 
 
 def _python_call(writer: Writer) -> str:

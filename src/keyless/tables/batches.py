@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 
 from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray, batches
 from keyless.errors import InputError
-from keyless.tables.column_use import Found, refuse_infinity, says_nothing
+from keyless.tables.column_use import UsedColumn, refuse_infinity, says_nothing
 from keyless.tables.columns import Column
 from keyless.tables.files import file_name
 from keyless.tables.reading_options import Coding, ColumnUse, Kind, option, shown
 
-__all__ = ["BUFFERS", "ROUNDING", "Watch", "kind_of", "opened", "packed", "parts_of", "read_numbers"]
+__all__ = ["BUFFERS", "ROUNDING", "ColumnWatch", "kind_of", "opened", "packed", "parts_of", "read_numbers"]
 
 
 ROUNDING = 1e-4
@@ -68,7 +68,7 @@ def _batches(rows: int, columns: int) -> Iterator[slice]:
     return batches(rows, max(_CELLS_AT_A_TIME // columns, _ROWS_AT_A_TIME))
 
 
-def read_numbers(path: Path, watch: Watch, values: NumpyArray, *, alone: bool = True) -> BoolArray | None:
+def read_numbers(path: Path, watch: ColumnWatch, values: NumpyArray, *, alone: bool = True) -> BoolArray | None:
     """Read all rows of a file once; return a mask where some miss.
 
     Args:
@@ -120,7 +120,7 @@ def _as_floats(entries: pa.Array) -> NumpyArray:
 
 
 @dataclass(eq=False)
-class Watch:
+class ColumnWatch:
     """What batches of numbers say about their columns.
 
     Attributes:
@@ -150,14 +150,14 @@ class Watch:
         self.centre: FloatArray | None = None
         self.sums = np.zeros((3, self.wide.size))
 
-    def starting(self, origin: int) -> Watch:
+    def starting(self, origin: int) -> ColumnWatch:
         """Return a watch of other rows, from number `origin` on, that has seen nothing yet."""
-        fresh = Watch(self.fields, origin=origin)
+        fresh = ColumnWatch(self.fields, origin=origin)
         fresh.begin(check=self.check)
         fresh.centre = self.centre
         return fresh
 
-    def add(self, later: Watch) -> None:
+    def add(self, later: ColumnWatch) -> None:
         """Take note of what a watch of later rows has seen."""
         self.count += later.count
         self.low, self.high = np.fmin(self.low, later.low), np.fmax(self.high, later.high)
@@ -216,7 +216,7 @@ class Watch:
         vanishing = ((low > 0) & (low < tiny)) | ((high < 0) & (high > -tiny))
         return bool((enough & ~vanishing).all())
 
-    def found(self, place: int, column: Column, *, as_number: bool) -> Found:
+    def found(self, place: int, column: Column, *, as_number: bool) -> UsedColumn:
         """Return what a column counts as, once all rows have been looked at."""
         kind = kind_of(self.fields[place].type) or "number"
         if self.infinite[place] >= 0:
@@ -225,7 +225,7 @@ class Watch:
         if left is not None:
             if kind == "boolean" and self.count[place]:
                 said = f"every observed entry is the same, {shown(bool(self.low[place]))}"
-                return Found(ColumnUse(column.name, "left out", said), left.values)
+                return UsedColumn(ColumnUse(column.name, "left out", said), left.values)
             return left
         reason, coding = "numbers", Coding()
         if kind == "integer":
@@ -236,4 +236,6 @@ class Watch:
             marks = [mark for mark in (False, True) if (place, mark) in self.first]
             exemplars = tuple(self.first[place, mark] for mark in marks)
             reason, coding = "true and false", Coding(exemplars=exemplars, marks=tuple(map(float, marks)))
-        return Found(ColumnUse(column.name, kind, reason, (column.name,), coding), np.empty((len(column.series), 0)))
+        return UsedColumn(
+            ColumnUse(column.name, kind, reason, (column.name,), coding), np.empty((len(column.series), 0))
+        )

@@ -19,7 +19,7 @@ from keyless.tables.numbers import NumberStyle, Written
 __all__ = [
     "DATES",
     "NANOSECOND_DAYS",
-    "Cells",
+    "TextCells",
     "are_whole",
     "date_format",
     "days_of",
@@ -62,7 +62,7 @@ _PER_DAY = {"D": 1, "s": 86_400, "ms": 86_400_000, "us": DAY}
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class TextCells:
     """A column of text cells.
 
     Attributes:
@@ -225,7 +225,7 @@ def padded_width(plain: Any) -> int:
     return int(lengths[0]) if len(lengths) == 1 and padded else 0
 
 
-def date_format(cells: Cells) -> tuple[str, ...]:
+def date_format(cells: TextCells) -> tuple[str, ...]:
     """Return the formats of `DATES` that every observed cell has; several where day and month cannot be told apart."""
     if not len(cells.observed) or not cells.match(_LOOKS_LIKE_DATE).all():
         return ()
@@ -237,7 +237,7 @@ def date_format(cells: Cells) -> tuple[str, ...]:
     return forms
 
 
-def days_of(cells: Cells, form: str) -> FloatArray:
+def days_of(cells: TextCells, form: str) -> FloatArray:
     """Return dates as days since 1970, NaN where missing or not of that format."""
     texts = pd.Series(cells.entries(), dtype=object)
     return in_days(pd.to_datetime(texts, format=form, errors="coerce").to_numpy())

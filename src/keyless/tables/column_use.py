@@ -31,7 +31,7 @@ from keyless.tables.reading_options import MISSING, Coding, ColumnUse, Kind, opt
 
 __all__ = [
     "MAX_LEVELS",
-    "Found",
+    "UsedColumn",
     "check_marks",
     "encode",
     "identifies",
@@ -71,7 +71,7 @@ _COUNTER = re.compile(r"^(index|idx|row|rownames?|key|nr|no|number|#|unnamed: 0|
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class UsedColumn:
     """What one column counts as, and its numbers.
 
     Attributes:
@@ -85,7 +85,7 @@ class Found:
     candidate: bool = False
 
 
-def look(column: Column, wish: str | None) -> Found:
+def look(column: Column, wish: str | None) -> UsedColumn:
     """Return what a column counts as.
 
     Args:
@@ -99,7 +99,7 @@ def look(column: Column, wish: str | None) -> Found:
     if wish == "as_category":
         return _category(column, floor=1, reason=f"named in {option(column.door, wish)}")
     if wish == "id":
-        return Found(ColumnUse(column.name, "id", "named as id"), np.empty((len(column.series), 0)), True)
+        return UsedColumn(ColumnUse(column.name, "id", "named as id"), np.empty((len(column.series), 0)), True)
     if wish == "as_number":
         return _as_number(column)
     return {
@@ -117,23 +117,23 @@ def look(column: Column, wish: str | None) -> Found:
     }[column.family](column)
 
 
-def _left(column: Column, reason: str, *, kind: Kind = "left out", candidate: bool = False) -> Found:
-    return Found(ColumnUse(column.name, kind, reason), np.empty((len(column.series), 0)), candidate)
+def _left(column: Column, reason: str, *, kind: Kind = "left out", candidate: bool = False) -> UsedColumn:
+    return UsedColumn(ColumnUse(column.name, kind, reason), np.empty((len(column.series), 0)), candidate)
 
 
-def _empty(column: Column) -> Found:
+def _empty(column: Column) -> UsedColumn:
     return _left(column, "no entry is observed")
 
 
-def _other(column: Column) -> Found:
+def _other(column: Column) -> UsedColumn:
     return _left(column, f"entries of type {column.series.dtype} are neither numbers, categories nor dates")
 
 
-def _numbers(column: Column) -> Found:
+def _numbers(column: Column) -> UsedColumn:
     return _number(column, column.numbers, "number", "numbers", Coding())
 
 
-def _number(column: Column, values: FloatArray, kind: Kind, reason: str, coding: Coding) -> Found:
+def _number(column: Column, values: FloatArray, kind: Kind, reason: str, coding: Coding) -> UsedColumn:
     """Return a column of numbers, unless it says nothing."""
     seen = _finite(column, values)[~np.isnan(values)]
     extremes = (seen.min(), seen.max()) if seen.size else (np.nan, np.nan)
@@ -141,10 +141,10 @@ def _number(column: Column, values: FloatArray, kind: Kind, reason: str, coding:
     if left is not None:
         return left
     use = ColumnUse(column.name, kind, reason, (column.name,), coding)
-    return Found(use, values[:, None])
+    return UsedColumn(use, values[:, None])
 
 
-def says_nothing(column: Column, count: int, low: float, high: float) -> Found | None:
+def says_nothing(column: Column, count: int, low: float, high: float) -> UsedColumn | None:
     """Return a column of numbers as left out where it says nothing; None where it says something.
 
     Args:
@@ -177,7 +177,7 @@ def _plain(value: float) -> str:
     return f"{value:.6g}"
 
 
-def _integers(column: Column) -> Found:
+def _integers(column: Column) -> UsedColumn:
     if not column.series.null_count() and identifies(column.name, column.numbers):
         return _left(column, "whole numbers, all different, and named like an id", kind="id", candidate=True)
     return _number(column, column.numbers, "integer", "whole numbers", Coding(decimals=0))
@@ -197,12 +197,12 @@ def identifies(name: str, values: FloatArray) -> bool:
     return bool(_COUNTER.search(name)) and bool((np.diff(values) == 1).all())
 
 
-def _truths(column: Column) -> Found:
+def _truths(column: Column) -> UsedColumn:
     values = column.numbers
     return _marked(column, values, "boolean", "true and false")
 
 
-def _marked(column: Column, values: FloatArray, kind: Kind, reason: str, *, text: bool = False) -> Found:
+def _marked(column: Column, values: FloatArray, kind: Kind, reason: str, *, text: bool = False) -> UsedColumn:
     """Return a column whose numbers stand for levels in order."""
     seen = ~np.isnan(values)
     marks, first = np.unique(values[seen], return_index=True)
@@ -214,25 +214,25 @@ def _marked(column: Column, values: FloatArray, kind: Kind, reason: str, *, text
     return found
 
 
-def _ordered(column: Column) -> Found:
+def _ordered(column: Column) -> UsedColumn:
     order = levels_in_order(column.series) or []
     numbers = {level: float(number) for number, level in enumerate(order)}
     values = np.array([np.nan if entry is None else numbers[entry] for entry in column.entries])
     return _marked(column, values, "ordered", f"{len(order)} levels in order")
 
 
-def _dates(column: Column) -> Found:
+def _dates(column: Column) -> UsedColumn:
     days = column.days
     seen = days[~np.isnan(days)]
     whole = column.series.dtype == nw.Date or bool((seen == np.round(seen)).all())
     return _number(column, days, "date", "dates, in days", Coding(form="D" if whole else "us"))
 
 
-def _durations(column: Column) -> Found:
+def _durations(column: Column) -> UsedColumn:
     return _number(column, column.days, "number", "durations, in days", Coding(form="us"))
 
 
-def _text(column: Column) -> Found:
+def _text(column: Column) -> UsedColumn:
     codes, levels = column.levels
     observed = int((codes >= 0).sum())
     if not observed:
@@ -248,7 +248,7 @@ def _text(column: Column) -> Found:
     return _category(column)
 
 
-def _category(column: Column, *, floor: int = 2, reason: str | None = None) -> Found:
+def _category(column: Column, *, floor: int = 2, reason: str | None = None) -> UsedColumn:
     codes, levels = column.levels
     observed = codes[codes >= 0]
     if not observed.size:
@@ -274,7 +274,7 @@ def _category(column: Column, *, floor: int = 2, reason: str | None = None) -> F
         said += f"; {len(others)} rare ones count as one"
     names = tuple(f"{column.name}={levels[code]}" for code in chosen[:-1])
     use = ColumnUse(column.name, "category", said, names, coding)
-    return Found(use, _indicators(codes, [[code] for code in chosen[:-1]]))
+    return UsedColumn(use, _indicators(codes, [[code] for code in chosen[:-1]]))
 
 
 def _indicators(codes: IntArray, groups: Sequence[Sequence[int]]) -> FloatArray:
@@ -286,7 +286,7 @@ def _indicators(codes: IntArray, groups: Sequence[Sequence[int]]) -> FloatArray:
 # --- cells -----------------------------------------------------------------------------------------------------------
 
 
-def _cells(column: Column) -> Found:
+def _cells(column: Column) -> UsedColumn:
     if column.cells.missing.all():
         return _empty(column)
     if column.cells.constant:
@@ -309,7 +309,7 @@ def _cells(column: Column) -> Found:
     return _said_of_numbers(_text(column), column)
 
 
-def _said_of_numbers(found: Found, column: Column) -> Found:
+def _said_of_numbers(found: UsedColumn, column: Column) -> UsedColumn:
     """Say why a column that is left out is not one of numbers, where most of it looks like it."""
     written = column.cells.written
     if found.use.kind != "left out" or written.like_numbers.mean() < 0.5:
@@ -369,7 +369,7 @@ def _refuse_nearly_numbers(column: Column) -> None:
         raise not_a_number(column, fits[best], styles[best])
 
 
-def _cell_numbers(column: Column, numbers: Styled, *, reason: str | None = None) -> Found:
+def _cell_numbers(column: Column, numbers: Styled, *, reason: str | None = None) -> UsedColumn:
     values, style = column.cells.values(numbers.plain), numbers.style
     whole = are_whole(numbers.plain)
     if whole and reason is None and not column.cells.missing.any():
@@ -400,7 +400,7 @@ def _said(style: NumberStyle, decimal: str | None) -> str:
     return f" with {' and '.join(parts)}" if parts else ""
 
 
-def check_marks(columns: Sequence[Column], found: Sequence[Found]) -> None:
+def check_marks(columns: Sequence[Column], found: Sequence[UsedColumn]) -> None:
     """Ask where points may divide thousands and another column of the same table has decimal commas.
 
     Args:
@@ -419,7 +419,7 @@ def check_marks(columns: Sequence[Column], found: Sequence[Found]) -> None:
             raise ask_mark(column, ".", because=f", and column {shown(commas[0])} has decimal commas")
 
 
-def _as_number(column: Column) -> Found:
+def _as_number(column: Column) -> UsedColumn:
     """Return a column as numbers because the caller says so."""
     reason = f"named in {option(column.door, 'as_number')}"
     if column.family in ("integer", "number"):

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from keyless.arrays import FloatArray, IntArray
 from keyless.errors import InputError
-from keyless.tables.cells import Cells, in_days
+from keyless.tables.cells import TextCells, in_days
 from keyless.tables.reading_options import Door
 
 __all__ = ["Column", "family", "first_signalling", "levels_in_order"]
@@ -57,13 +57,13 @@ class Column:
         return "cells" if self.is_file else family(self.series)
 
     @cached_property
-    def cells(self) -> Cells:
+    def cells(self) -> TextCells:
         """The entries as text."""
         native = self.series.to_native()
         if not self.is_file and self.family != "text":
             native = [None if entry is None else str(entry) for entry in self.entries]
         text = pa.chunked_array(native) if isinstance(native, pa.ChunkedArray) else _arrow(native)
-        return Cells(text.cast(pa.large_string()), self.markers)
+        return TextCells(text.cast(pa.large_string()), self.markers)
 
     @cached_property
     def entries(self) -> list[Any]:

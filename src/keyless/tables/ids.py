@@ -8,7 +8,7 @@ from typing import Any
 
 from keyless.errors import InputError
 from keyless.sizes import has_many_rows
-from keyless.tables.column_use import Found
+from keyless.tables.column_use import UsedColumn
 from keyless.tables.columns import Column
 from keyless.tables.reading_options import ColumnUse, option, shown
 
@@ -20,7 +20,7 @@ def row_numbers(count: int) -> Sequence[int]:
     return range(count) if has_many_rows([count]) else tuple(range(count))
 
 
-def id_column(columns: Sequence[Column], found: Sequence[Found], *, indexed: bool) -> int | None:
+def id_column(columns: Sequence[Column], found: Sequence[UsedColumn], *, indexed: bool) -> int | None:
     """Return which column names the rows: the one the caller names, or the first that can where there is no index."""
     named = [number for number, one in enumerate(found) if one.use.kind == "id" and one.use.reason == "named as id"]
     if len(named) > 1:
@@ -49,7 +49,7 @@ def _check_id(column: Column) -> None:
         seen[entry] = row
 
 
-def named_rows(found: Sequence[Found], id_at: int | None) -> tuple[ColumnUse, ...]:
+def named_rows(found: Sequence[UsedColumn], id_at: int | None) -> tuple[ColumnUse, ...]:
     """Return what became of each column, where the one that names the rows is known."""
     return tuple(
         replace(one.use, kind="id", reason=f"{one.use.reason}; it names the rows") if number == id_at else one.use
@@ -57,7 +57,7 @@ def named_rows(found: Sequence[Found], id_at: int | None) -> tuple[ColumnUse, ..
     )
 
 
-def doubtful_ids(columns: Sequence[Column], found: Sequence[Found]) -> list[str]:
+def doubtful_ids(columns: Sequence[Column], found: Sequence[UsedColumn]) -> list[str]:
     """Say so where a column is named like an id and does not tell rows apart."""
     notes = []
     for column, one in zip(columns, found, strict=True):

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from keyless.arrays import BoolArray, NumpyArray
 from keyless.block import Block
 from keyless.errors import InputError
-from keyless.tables.batches import BUFFERS, ROUNDING, Watch, kind_of, opened, packed, read_numbers
-from keyless.tables.column_use import Found, is_named_like_id, look
+from keyless.tables.batches import BUFFERS, ROUNDING, ColumnWatch, kind_of, opened, packed, read_numbers
+from keyless.tables.column_use import UsedColumn, is_named_like_id, look
 from keyless.tables.columns import Column
 from keyless.tables.files import File, check_names, damaged_parquet, file_name
 from keyless.tables.ids import doubtful_ids, id_column, is_called_id, named_rows, row_numbers
@@ -130,7 +130,7 @@ def _read(
     check_names(schema.names, kept.where)
     wishes = [reading.wish(name, given.name) for given in schema]
     columns = [_column(given, wish, kept, rows, reading) for given, wish in zip(schema, wishes, strict=True)]
-    found: list[Found | None] = []
+    found: list[UsedColumn | None] = []
     for given, wish, column in zip(schema, wishes, columns, strict=True):
         looked = None
         if wish in ("drop", "within", "id"):
@@ -141,7 +141,7 @@ def _read(
         found.append(looked)
     # Everything else is a number, and is looked at batch by batch.
     streamed = [number for number, one in enumerate(found) if one is None]
-    watch = Watch([schema.field(number) for number in streamed])
+    watch = ColumnWatch([schema.field(number) for number in streamed])
     numbers: _InMemory | NumbersOnDisk = NumbersOnDisk(files) if path.is_dir() else _InMemory(path, reading)
     values, mask = numbers.read(rows, watch) if streamed else (np.empty((rows, 0)), None)
     for place, number in enumerate(streamed):
@@ -186,7 +186,7 @@ class _InMemory:
     def __init__(self, path: Path, reading: Reading) -> None:
         self.path, self.reading = path, reading
 
-    def read(self, rows: int, watch: Watch) -> tuple[NumpyArray, BoolArray | None]:
+    def read(self, rows: int, watch: ColumnWatch) -> tuple[NumpyArray, BoolArray | None]:
         width = len(watch.fields)
         for dtype in (np.float32, np.float64):
             check_memory(

@@ -10,12 +10,12 @@ import numpy as np
 
 from keyless.arrays import NumpyArray
 from keyless.tables.batches import ROUNDING
-from keyless.tables.column_use import Found
+from keyless.tables.column_use import UsedColumn
 
 __all__ = ["numbers_of"]
 
 
-def numbers_of(looks: Sequence[Callable[[], Found]], rows: int) -> tuple[NumpyArray, Any, list[Found]]:
+def numbers_of(looks: Sequence[Callable[[], UsedColumn]], rows: int) -> tuple[NumpyArray, Any, list[UsedColumn]]:
     """Return the numbers of all columns, 0 where missing, their mask, and what each column counts as.
 
     The numbers are in single precision where that loses nothing that a column says, as those of large files are.
@@ -28,7 +28,7 @@ def numbers_of(looks: Sequence[Callable[[], Found]], rows: int) -> tuple[NumpyAr
         # Most columns become one column of numbers; categories become more.
         values = np.empty((rows, len(looks)), dtype=dtype)
         mask: Any = None
-        found, width = list[Found](), 0
+        found, width = list[UsedColumn](), 0
         for look in looks:
             one = look()
             own, stop = one.values, width + one.values.shape[1]

@@ -11,7 +11,7 @@ import numpy as np
 from keyless.arrays import BoolArray, NumpyArray, batches
 from keyless.block import Block
 from keyless.cluster import OnDisk, current_workers, scratch_folder
-from keyless.tables.batches import BUFFERS, Watch, kind_of, opened, read_numbers
+from keyless.tables.batches import BUFFERS, ColumnWatch, kind_of, opened, read_numbers
 from keyless.tables.large_file import LargeFile
 
 __all__ = ["NumbersOnDisk", "read_again"]
@@ -36,7 +36,7 @@ class NumbersOnDisk:
         self.files, self.folder, self.workers = tuple(files), scratch_folder(), current_workers()
         self.source: Any = None
 
-    def read(self, rows: int, watch: Watch) -> tuple[NumpyArray, Any]:
+    def read(self, rows: int, watch: ColumnWatch) -> tuple[NumpyArray, Any]:
         """Read all files, and return numbers and mask, mapped into memory; None for a mask that is True everywhere."""
         shape = (rows, len(watch.fields))
         sizes = [opened(path).metadata.num_rows for path in self.files]
@@ -44,7 +44,7 @@ class NumbersOnDisk:
         # Of each file that is read, what is read ahead, and a mask of its own.
         self.workers.check(2 * BUFFERS + max(sizes) * shape[1])
         seen = OnDisk(str(self.folder.path / "mask"), shape, "bool").allocate()
-        found: list[tuple[Watch, bool]] = []
+        found: list[tuple[ColumnWatch, bool]] = []
         values = seen
         for dtype in ("float32", "float64"):
             # A mask is a byte per number.
@@ -97,11 +97,11 @@ def read_again(kept: LargeFile, columns: Sequence[Any]) -> tuple[NumbersOnDisk, 
     if strange:
         raise ValueError(f"columns must be columns of numbers of {kept.where}")
     rows = sum(opened(path).metadata.num_rows for path in kept.files)
-    values, mask = numbers.read(rows, Watch([schema.field(name) for name in columns]))
+    values, mask = numbers.read(rows, ColumnWatch([schema.field(name) for name in columns]))
     return numbers, values, np.broadcast_to(np.True_, values.shape) if mask is None else mask
 
 
-def _read_file(path: str, watch: Watch, values: OnDisk, seen: OnDisk) -> tuple[Watch, bool]:
+def _read_file(path: str, watch: ColumnWatch, values: OnDisk, seen: OnDisk) -> tuple[ColumnWatch, bool]:
     """Read one file into its rows of the numbers; return what was seen of them, and whether some are missing."""
     rows = opened(Path(path)).metadata.num_rows
     mask: BoolArray | None = None

@@ -18,7 +18,7 @@ from narwhals.exceptions import DuplicateError
 from keyless.block import Block
 from keyless.cluster import scratch_folder
 from keyless.errors import InputError
-from keyless.tables.column_use import Found, check_marks, encode, look
+from keyless.tables.column_use import UsedColumn, check_marks, encode, look
 from keyless.tables.columns import Column, first_signalling
 from keyless.tables.databases import is_sqlite, read_duckdb, read_sqlite
 from keyless.tables.dialect import Dialect
@@ -356,7 +356,7 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
     )
 
 
-def _look(column: Column, wish: str | None) -> Found:
+def _look(column: Column, wish: str | None) -> UsedColumn:
     """Look at a column as a copy: what it works out about its cells is not kept beside that of all others."""
     return look(replace(column), wish)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import importlib
 
 from keyless.errors import InputError
-from keyless.paper.experiments.base import Experiment, Outcome, Run, markdown, run_experiment, show
+from keyless.paper.experiments.base import Experiment, ExperimentRun, Outcome, markdown, run_experiment, show
 
-__all__ = ["NAMES", "Experiment", "Outcome", "Run", "get", "markdown", "run_experiment", "show"]
+__all__ = ["NAMES", "Experiment", "ExperimentRun", "Outcome", "get", "markdown", "run_experiment", "show"]
 
 _MODULES = {
     "nuclear-norm": "nuclear_norm",

@@ -23,7 +23,7 @@ from keyless.model.factor_model import fit_table, information, padded
 from keyless.model.latents import Latents
 from keyless.model.scales import ScaleName, scale_table
 from keyless.pairs.likelihood import couple
-from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.base import Experiment, ExperimentRun, Outcome
 from keyless.paper.experiments.drawing import bars, finish, legend, panels
 from keyless.paper.experiments.synthetic import draw, oracle_wrong
 
@@ -141,7 +141,9 @@ def tumours(seed: int, *, portfolio: bool = True, transforms: bool = True, rows:
     return 100 * hamming(found.permutation, np.argsort(order)) / rows
 
 
-def _parts(run: Run) -> list[tuple[str, str, Callable[[int], Any], Callable[[int], Any], Callable[[int], Any] | None]]:
+def _parts(
+    run: ExperimentRun,
+) -> list[tuple[str, str, Callable[[int], Any], Callable[[int], Any], Callable[[int], Any] | None]]:
     """Return part, setting, wrong rows with it, without it, and of the oracle, each as a function of the seed."""
     found: list[tuple[str, str, Callable[[int], Any], Callable[[int], Any], Callable[[int], Any] | None]] = []
     two: dict[str, dict[str, Any]] = {
@@ -184,7 +186,7 @@ def _oracle(settings: dict[str, Any], seed: int) -> float:
     return oracle_wrong(draw(seed, **settings))
 
 
-def _run(run: Run) -> Outcome:
+def _run(run: ExperimentRun) -> Outcome:
     seeds = range(run.count(10, 2))
     parts = _parts(run)
     # The same setting with everything on serves several parts.

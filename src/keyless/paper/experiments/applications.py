@@ -19,7 +19,7 @@ from keyless.metrics import hamming, rmse
 from keyless.model.factor_model import fit_table, information
 from keyless.model.scales import scale_table
 from keyless.paper import M3O
-from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.base import Experiment, ExperimentRun, Outcome
 from keyless.paper.experiments.drawing import bars, finish, legend, panels
 from keyless.paper.experiments.synthetic import match_informed
 from keyless.paper.problem import to_problem
@@ -174,7 +174,7 @@ def _completed(table: Floats) -> Floats:
     return np.asarray(SoftImpute(scale=False, random_state=0).fit_transform(table), dtype=np.float64)
 
 
-def _run(run: Run) -> Outcome:
+def _run(run: ExperimentRun) -> Outcome:
     seeds = range(run.count(5, 1))
     patience = run.size(100, 20)
     sizes = {use: run.size(rows, min(rows, 200)) for use, (_, _, rows) in _USES.items()}

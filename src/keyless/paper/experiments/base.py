@@ -1,8 +1,8 @@
 """What all experiments share: finished cells are kept and not repeated, and results go to the same five files.
 
-An experiment is a function of a `Run` that returns an `Outcome`. It does its work in cells, small pieces named by
-everything that determines them; each finished cell is one JSON file under the out folder, so that a run that was killed
-goes on where it stopped.
+An experiment is a function of an `ExperimentRun` that returns an `Outcome`. It does its work in cells, small pieces
+named by everything that determines them; each finished cell is one JSON file under the out folder, so that a run that
+was killed goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from keyless.parallel import one_thread
 from keyless.places import replacing
 from keyless.progress import Callback
 
-__all__ = ["COLUMNS", "Experiment", "Interrupted", "Outcome", "Run", "markdown", "run_experiment", "show"]
+__all__ = ["COLUMNS", "Experiment", "ExperimentRun", "Interrupted", "Outcome", "markdown", "run_experiment", "show"]
 
 COLUMNS = ("setting", "paper", "our M³O", "keyless", "oracle")
 """Of the table that every experiment prints: what the paper reports, what its method gives here, what keyless gives,
@@ -81,13 +81,13 @@ class Experiment:
 
     name: str
     title: str
-    run: Callable[[Run], Outcome] = field(repr=False)
+    run: Callable[[ExperimentRun], Outcome] = field(repr=False)
     paper: str = ""
     leaks: str = ""
     columns: Sequence[str] = COLUMNS
 
 
-class Run:
+class ExperimentRun:
     """Where a run of one experiment keeps its cells, and how large it may be.
 
     Args:
@@ -213,7 +213,7 @@ def run_experiment(
         jobs: how many processes work.
         callback: told how many cells are done; a true answer stops the run.
     """
-    run = Run(Path(out), experiment.name, quick=quick, seeds=seeds, jobs=jobs, callback=callback)
+    run = ExperimentRun(Path(out), experiment.name, quick=quick, seeds=seeds, jobs=jobs, callback=callback)
     run.out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     outcome = experiment.run(run)

@@ -23,7 +23,7 @@ from keyless.lowrank import leading_svd, nuclear_norm, project_rank
 from keyless.metrics import hamming, relative_error
 from keyless.paper import M3O, Baseline, DecayingEntropy, Fixed, PatchArranger, Solution
 from keyless.paper.downloads import data_home
-from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.base import Experiment, ExperimentRun, Outcome
 from keyless.paper.experiments.drawing import LINES, finish, panels
 from keyless.paper.problem import PatchProblem, pair_cost
 from keyless.paper.soft_impute import soft_impute
@@ -279,7 +279,7 @@ _HARDER = {
 }
 
 
-def _cases(run: Run) -> list[tuple[str, str, dict[str, Any]]]:
+def _cases(run: ExperimentRun) -> list[tuple[str, str, dict[str, Any]]]:
     """Return image, words and setting of everything to solve."""
     has_face, faces = given_face() is not None, lightings()
     public = [_PICTURED] if run.quick else list(public_images())
@@ -301,7 +301,7 @@ def _is_run(method: str, name: str, words: str) -> bool:
     return method != "M³O as released" or words not in _HARDER
 
 
-def _run(run: Run) -> Outcome:
+def _run(run: ExperimentRun) -> Outcome:
     cases = _cases(run)
     details = {method: how for method, how in _details(quick=run.quick).items() if method in ("Corrupted", *METHODS)}
     tasks = {

@@ -12,7 +12,7 @@ import numpy as np
 from keyless.datasets import ShuffledTables
 from keyless.linker import link
 from keyless.paper import M3O, Baseline, Fixed, FixedEntropy, Solver, UnlabeledSensing
-from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.base import Experiment, ExperimentRun, Outcome
 from keyless.paper.experiments.drawing import LINES, finish, legend, panels
 from keyless.paper.experiments.synthetic import (
     PENALTIES,
@@ -138,7 +138,7 @@ def _objective(made: ShuffledTables, permutations: Any, penalty: float = RELEASE
     return 2 * soft_impute(placed.values, placed.mask, penalty / 2).objective[-1]
 
 
-def _run(run: Run) -> Outcome:
+def _run(run: ExperimentRun) -> Outcome:
     counts = run.count(10, 2)
     every = [(data, start) for data in range(counts) for start in range(counts)]
     once = [(data, 0) for data in range(counts)]

@@ -17,7 +17,7 @@ from keyless.linker import link
 from keyless.metrics import foscttm
 from keyless.paper import UnlabeledSensing
 from keyless.paper.downloads import MOVIELENS_100K, fetch
-from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.base import Experiment, ExperimentRun, Outcome
 from keyless.paper.experiments.drawing import bars, finish, legend, panels
 from keyless.paper.experiments.platforms import (
     Platforms,
@@ -256,7 +256,7 @@ class _Size:
     max_time: float
 
     @classmethod
-    def of(cls, run: Run) -> _Size:
+    def of(cls, run: ExperimentRun) -> _Size:
         seeds = run.count(10, 1)
         few = min(seeds, 2)
         if run.quick:
@@ -321,7 +321,7 @@ def _words(numbers: Sequence[int]) -> str:
     return " ".join(map(str, numbers))
 
 
-def _run(run: Run) -> Outcome:
+def _run(run: ExperimentRun) -> Outcome:
     fetch(MOVIELENS_100K)  # before the cells: several processes must not download at once
     size = _Size.of(run)
     tasks = _tasks(size)

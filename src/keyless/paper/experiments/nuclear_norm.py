@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from keyless.completion import SoftImpute
 from keyless.datasets import make_shuffled_tables
 from keyless.lowrank import nuclear_norm
-from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.base import Experiment, ExperimentRun, Outcome
 from keyless.paper.experiments.drawing import finish, legend, panels, ranged
 from keyless.paper.theory import nuclear_norm_bounds, predicted_nuclear_increase
 from keyless.plots import INK
@@ -83,7 +83,7 @@ def _all_moved(rows: list[dict[str, Any]], observed: float) -> float:
     return float(np.mean([r["nuclear norm"] for r in rows if r["observed"] == observed and r["share"] == 1]))
 
 
-def _run(run: Run) -> Outcome:
+def _run(run: ExperimentRun) -> Outcome:
     seeds = run.count(10, 2)
     shares = run.size(tuple(np.linspace(0, 1, 11).round(2).tolist()), (0.0, 0.25, 0.5, 0.75, 1.0))
     fractions = run.size((1.0, 0.8, 0.6, 0.4, 0.2), (1.0, 0.8, 0.4))

@@ -122,7 +122,7 @@ def solver_of(method: str, rank: int, rows: int) -> Any:
     )
 
 
-class _Best:
+class _BestByTestError:
     """The iterate of lowest test error: a leak.
 
     Args:
@@ -153,7 +153,7 @@ class _Best:
 
 
 def _released_loop(
-    best: _Best, iterates: Iterates, orders: Mapping[str, IntArray], *, ranks: Sequence[int], steps: int
+    best: _BestByTestError, iterates: Iterates, orders: Mapping[str, IntArray], *, ranks: Sequence[int], steps: int
 ) -> dict[str, float]:
     """Go through the ranks, each from the best tables so far and until three iterates in turn were no better.
 
@@ -219,7 +219,7 @@ def turns(
         ranks: to go through in each turn.
         steps: of each turn over all ranks, at most.
     """
-    best = _Best(tables, alone, apart=method in ("SIC", "M³O"))
+    best = _BestByTestError(tables, alone, apart=method in ("SIC", "M³O"))
     rows = np.arange(len(tables.whole[_ORDER[0]]))
     yield "each alone", best.scores
     for reference in () if method == "SIC" else _ORDER if method == "M³O" else _ORDER[:1]:

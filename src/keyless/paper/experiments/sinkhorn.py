@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.base import Experiment, ExperimentRun, Outcome
 from keyless.paper.experiments.drawing import finish, legend, panels, ranged
 from keyless.paper.experiments.synthetic import draw
 from keyless.paper.problem import to_problem
@@ -43,7 +43,7 @@ def iterations_needed(epsilons: list[float], seed: int, **settings: Any) -> dict
     return found
 
 
-def _run(run: Run) -> Outcome:
+def _run(run: ExperimentRun) -> Outcome:
     trials = run.count(20, 5)
     epsilons = [0.1 * 0.5**k for k in range(run.size(11, 8))]
     found = run.cells(

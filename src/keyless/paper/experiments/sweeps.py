@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.base import Experiment, ExperimentRun, Outcome
 from keyless.paper.experiments.drawing import finish, legend, panels, ranged
 from keyless.paper.experiments.synthetic import (
     PresetName,
@@ -36,7 +36,7 @@ _METHODS = {"released": "M³O as released", "printed": "M³O as printed", "keyle
 """Columns of the table, and what the figure calls them."""
 
 
-def _run(run: Run) -> Outcome:
+def _run(run: ExperimentRun) -> Outcome:
     starts = run.count(10, 2)
     points = [(axis, value) for axis, values in _SWEEPS.items() for value in run.size(*values)]
     tasks: list[tuple[str, Callable[[], Any]]] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.base import Experiment, ExperimentRun, Outcome
 from keyless.paper.experiments.drawing import bars, finish, legend, panels
 from keyless.paper.experiments.released_data import SCRIPT_SEED, script_starts, script_tables
 from keyless.paper.experiments.synthetic import (
@@ -68,7 +68,7 @@ def m3o_methods(name: str) -> dict[str, tuple[PresetName, float | None]]:
     return found | {"printed": ("printed", None)}
 
 
-def _run(run: Run) -> Outcome:
+def _run(run: ExperimentRun) -> Outcome:
     counts = run.count(10, 2)
     every = [(data, start) for data in range(counts) for start in range(counts)]
     once = [(data, 0) for data in range(counts)]

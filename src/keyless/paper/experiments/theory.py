@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.paper.experiments.base import Experiment, Outcome, Run
+from keyless.paper.experiments.base import Experiment, ExperimentRun, Outcome
 from keyless.paper.experiments.drawing import finish, panels
 from keyless.paper.theory import (
     assumption_constants,
@@ -112,7 +112,7 @@ def _counterexample(number: int, draws: int) -> dict[str, Any]:
     }
 
 
-def _run(run: Run) -> Outcome:
+def _run(run: ExperimentRun) -> Outcome:
     draws, trials = run.count(500, 60), run.count(200, 30)
     found = run.cells([(f"ranks seed={seed}", partial(ranks, seed)) for seed in range(draws)], stage="ranks")
     small = run.cells([(f"theorem seed={seed}", partial(theorem, seed)) for seed in range(trials)], stage="theorem")
