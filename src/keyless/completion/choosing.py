@@ -6,7 +6,7 @@ import numpy as np
 
 from keyless.arrays import Array
 from keyless.completion.observed import ObservedTable, entries
-from keyless.completion.sweeps import Layout, Settled, solve
+from keyless.completion.sweeps import FactorLayout, Settled, solve
 from keyless.lowrank import truncated_svd
 
 __all__ = ["PenaltySearch"]
@@ -20,7 +20,12 @@ class PenaltySearch:
     """
 
     def __init__(
-        self, split: tuple[ObservedTable, Array, Array, Array], layout: Layout, right: Array, steps: int, floor: float
+        self,
+        split: tuple[ObservedTable, Array, Array, Array],
+        layout: FactorLayout,
+        right: Array,
+        steps: int,
+        floor: float,
     ) -> None:
         self.train, self.rows, self.columns, self.truth = split
         nothing = solve(self.train, layout, right, 1.0, limit=0, max_iter=50, tolerance=1e-4)
@@ -28,7 +33,7 @@ class PenaltySearch:
         self.penalties = max(largest, floor) * np.logspace(0, -4 if largest > floor else 0, steps)
         self.path: list[tuple[float, int, int, float]] = []
         # Of a fit, only what the next can start from is kept: its rows may be many.
-        self.fits: dict[int, dict[int, tuple[float, Layout, Array]]] = {
+        self.fits: dict[int, dict[int, tuple[float, FactorLayout, Array]]] = {
             0: {0: (self._error(nothing), nothing.layout, nothing.right)}
         }
 
@@ -46,7 +51,7 @@ class PenaltySearch:
             near = max(known for known in self.fits if known < limit)
             first = max(0, self.best(near)[1] - 3)
             _, layout, right = self.fits[near].get(first, next(iter(self.fits[near].values())))
-            found: dict[int, tuple[float, Layout, Array]] = {}
+            found: dict[int, tuple[float, FactorLayout, Array]] = {}
             for step in range(first, len(self.penalties)):
                 penalty = float(self.penalties[step])
                 fit = solve(self.train, layout, right, penalty, limit=limit, max_iter=50, tolerance=1e-4)

@@ -28,7 +28,7 @@ from keyless.completion.deviations import fitted_noise, leverages
 from keyless.completion.observed import ObservedTable, checked_places, entries, observed_entries, stored
 from keyless.completion.offsets import centre, level_offsets
 from keyless.completion.spreads import spreads, warn_of_empty_columns
-from keyless.completion.sweeps import Layout, Settled, head_start, row_pass, solve
+from keyless.completion.sweeps import FactorLayout, Settled, head_start, row_pass, solve
 from keyless.completion.units import penalty_in_unit, returned
 from keyless.errors import ConvergenceWarning, InputError
 
@@ -136,7 +136,7 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         if fraction >= 1:
             raise InputError(f"validation_fraction: must be between 0 and 1; found {fraction}.")
         generator = random_generator(self.random_state)
-        layout = Layout(0, self.offsets in ("rows", "both"), self.offsets in ("columns", "both"))
+        layout = FactorLayout(0, self.offsets in ("rows", "both"), self.offsets in ("columns", "both"))
         table, rows, columns = centre(observed, layout)
         shortest = min(table.shape)
         limit = shortest if self.rank is None else check_count(self.rank, name="rank", maximum=shortest)
@@ -194,16 +194,16 @@ class SoftImpute(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         left, row_offsets = self._solve_rows(observed, unit)
         self.row_factors_, self.row_offsets_ = returned(left, root, dtype), returned(row_offsets, unit, dtype)
 
-    def _columns_of(self, layout: Layout) -> Array:
+    def _columns_of(self, layout: FactorLayout) -> Array:
         """The factors of the columns as fitted, and ones where rows have offsets."""
         right = np.ones((len(self._right), layout.width))
         right[:, : self.rank_] = self._right
         return right
 
     @property
-    def _layout(self) -> Layout:
+    def _layout(self) -> FactorLayout:
         """What is solved for in a row."""
-        return Layout(self.rank_, row_offsets=self.offsets in ("rows", "both"))
+        return FactorLayout(self.rank_, row_offsets=self.offsets in ("rows", "both"))
 
     def _solve_rows(self, observed: ObservedTable, unit: float) -> tuple[Array, Array]:
         """For each row, argmin_z ½‖x_Ω − V_Ω z‖² + λ/2‖z‖², offsets taken off or, for rows, solved for as well.

@@ -6,12 +6,14 @@ import numpy as np
 
 from keyless.arrays import Array
 from keyless.completion.observed import ObservedTable
-from keyless.completion.sweeps import Layout, Settled
+from keyless.completion.sweeps import FactorLayout, Settled
 
 __all__ = ["centre", "level_offsets"]
 
 
-def centre(table: ObservedTable, layout: Layout, columns: Array | None = None) -> tuple[ObservedTable, Array, Array]:
+def centre(
+    table: ObservedTable, layout: FactorLayout, columns: Array | None = None
+) -> tuple[ObservedTable, Array, Array]:
     """Take off `columns` or the observed column means, then the observed row means, where the layout has offsets."""
     rows = np.zeros(table.shape[0])
     if columns is None:

@@ -27,7 +27,7 @@ from keyless.completion.observed import ObservedTable, squares
 from keyless.errors import CONVERGED, Status
 from keyless.lowrank import SparsePlusLowRank, truncated_svd
 
-__all__ = ["Layout", "Settled", "head_start", "row_pass", "solve"]
+__all__ = ["FactorLayout", "Settled", "head_start", "row_pass", "solve"]
 
 _MEMORY = 5
 """How many earlier sweeps Anderson acceleration looks back."""
@@ -45,7 +45,7 @@ _UNSETTLED = Status("max_iter", "Stopped before settling. Raise max_iter or tole
 
 
 @dataclass(frozen=True)
-class Layout:
+class FactorLayout:
     """Which columns of the factors are what: `rank` penalised pairs, then (a, 1) for row, (1, b) for column offsets."""
 
     rank: int
@@ -83,7 +83,7 @@ def take(matrix: Array, columns: Any) -> Array:
 
 
 def ridge(
-    layout: Layout, penalty: float, moments: Array, cross: Array, counts: Array, *, of_rows: bool
+    layout: FactorLayout, penalty: float, moments: Array, cross: Array, counts: Array, *, of_rows: bool
 ) -> tuple[Array, float]:
     """Solve the small ridge problems of all rows (or all columns) at once.
 
@@ -132,7 +132,7 @@ class Pass:
     cross: Array
 
 
-def row_pass(table: ObservedTable, layout: Layout, right: Array, penalty: float, *, columns: bool = True) -> Pass:
+def row_pass(table: ObservedTable, layout: FactorLayout, right: Array, penalty: float, *, columns: bool = True) -> Pass:
     """Solve all rows for a given `right`; collect the column moments on the way, so the data are read once a sweep."""
     xp = namespace(right)
     first, second, _ = layout.pairs()
@@ -151,7 +151,7 @@ def row_pass(table: ObservedTable, layout: Layout, right: Array, penalty: float,
     return Pass(lefts, objective, moments, cross)
 
 
-def clean(layout: Layout, left: Array, right: Array, penalty: float) -> tuple[Layout, Array, Array]:
+def clean(layout: FactorLayout, left: Array, right: Array, penalty: float) -> tuple[FactorLayout, Array, Array]:
     """Take one Soft-Impute step inside the span of `right`: it balances the factors and reveals their true rank.
 
     With `left` solved for, residual·right = λ·left. So with right = basis·diag(scale)·turnᵀ,
@@ -177,7 +177,7 @@ def clean(layout: Layout, left: Array, right: Array, penalty: float) -> tuple[La
 
 def directions(
     table: ObservedTable,
-    layout: Layout,
+    layout: FactorLayout,
     left: Array,
     right: Array,
     *,
@@ -215,7 +215,7 @@ def directions(
 class Settled:
     """Where the sweeps settled."""
 
-    layout: Layout
+    layout: FactorLayout
     left: Array
     right: Array
     singular_values: Array
@@ -225,7 +225,7 @@ class Settled:
 
 def solve(
     table: ObservedTable,
-    layout: Layout,
+    layout: FactorLayout,
     right: Array,
     penalty: float,
     *,
@@ -279,13 +279,13 @@ def solve(
 
 def head_start(
     table: ObservedTable,
-    layout: Layout,
+    layout: FactorLayout,
     right: Array,
     penalty: float,
     *,
     limit: int,
     generator: np.random.Generator,
-) -> tuple[Layout, Array]:
+) -> tuple[FactorLayout, Array]:
     """The right factor to start a long sparse table with: that of a random tenth of its rows, rescaled.
 
     Were the table f copies of its part, the minimiser would be the part's for λ/√f, with `right` f^¼ times as large. So
@@ -303,7 +303,7 @@ def head_start(
     return layout, right
 
 
-def extrapolate(trail: list[tuple[Array, Array]], layout: Layout) -> Array:
+def extrapolate(trail: list[tuple[Array, Array]], layout: FactorLayout) -> Array:
     """Anderson acceleration: the affine mix of the last sweeps whose steps cancel best, applied to their results.
 
     Offsets are mixed alike but not looked at, for their unit differs from that of the factors.

@@ -24,7 +24,7 @@ from keyless.arrays import (
     safe_unit,
 )
 from keyless.completion.observed import ObservedTable, checked_places, entries, observed_entries, stored
-from keyless.completion.sweeps import Layout, head_start, solve
+from keyless.completion.sweeps import FactorLayout, head_start, solve
 from keyless.completion.units import penalty_in_unit
 from keyless.errors import InputError, Status
 
@@ -118,7 +118,7 @@ def soft_impute(
     limit = check_count(min(rows, columns) if rank is None else rank, name="rank", maximum=min(rows, columns))
     penalty = penalty_in_unit(check_positive(penalty, name="penalty"), unit)
     right = xp.zeros((columns, 0), dtype=xp.float64, device=given.device)
-    layout = Layout(0)
+    layout = FactorLayout(0)
     if start is None:
         layout, right = head_start(table, layout, right, penalty, limit=limit, generator=random_generator(0))
     else:
@@ -128,7 +128,7 @@ def soft_impute(
         start = start / unit**0.5
         basis, scale, _ = xp.linalg.svd(start, full_matrices=False)
         found_rank = min(limit, int(xp.count_nonzero(scale > 1e-6 * scale[0])))
-        layout, right = Layout(found_rank), basis[:, :found_rank] * scale[:found_rank]
+        layout, right = FactorLayout(found_rank), basis[:, :found_rank] * scale[:found_rank]
     found = solve(
         table,
         layout,
