@@ -28,25 +28,25 @@ Column = tuple[str, str]
 """The name of a table and of one of its columns."""
 
 LEVELS = (0.5, 0.9, 0.99)
-"""How sure a match is, from which on its row counts as singled out."""
+"""Probabilities of a match from which on its row counts as singled out; rows are counted for each of them."""
 
 _ROUNDING = (0.5, 1.0, 2.0)
 """Steps that columns are rounded to, tried in this order, in standard deviations of the column: the last leaves about
 three different numbers."""
 
 _NOISE = (0.5, 1.0, 2.0, 4.0)
-"""Standard deviations of the noise added, tried in this order, in those of the column: the last leaves 6% of its
-variance."""
+"""Standard deviations of the added noise, tried in this order, as multiples of that of the column. After the last, 6%
+of the variance is the column's own."""
 
 _GREEDY_ROWS = 100
 """Matched rows by which the order of columns is chosen: their mean is known to a tenth of the spread between rows."""
 
 _STEPS = 30
-"""A step of the search for an order drops one column in so many of those left, and one at least."""
+"""Each step of the search for an order drops one in so many of the columns that are left, and at least one."""
 
 _MOST_RESTORED = 6
-"""Sets of up to so many columns are tried without each of them; larger ones are as the search along the order left
-them."""
+"""In sets of up to so many dropped columns, each column is put back once, to see whether it can stay. Larger sets are
+as the search along the order left them."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,14 @@ class Proposal:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What whoever is about to release tables must know.
+    """What you must know before you release tables.
 
     Attributes:
         verdict: on the tables as they are.
         rows: how many rows the reference has.
         singled_out: per level of certainty, how many matches are at least so sure, over all tables.
-        columns: which columns make it possible; `Explanation.columns`, empty where nothing can be linked.
+        columns: which columns make it possible to single out rows; `Explanation.columns`, empty where nothing can be
+            linked.
         proposals: what was tried, the sets that hold first; each verified by linking again.
         finished: whether everything was tried; False where the search was stopped.
         looked_at: how many matches `columns` is about, over all tables.
@@ -197,13 +198,13 @@ class _Auditor:
             for name, link in self.links.found.items()
             if (rows := some_matches(link.permutation, _GREEDY_ROWS)).size
         }
-        # "x is observed" comes and goes with x.
+        # The column "x is observed" is kept and dropped together with x.
         real = {(table.name, use.name) for table in self.links.tables for use in table.uses}
         every = [c for c in dict.fromkeys(column for side in sides.values() for column in side.columns) if c in real]
         order: list[Column] = []
         while left := [column for column in every if column not in order]:
             count = Counter(table for table, _ in left)
-            # A table without columns is no release: the last column of each goes last.
+            # A table without columns is no release: the last column of each table is dropped last.
             left = [column for column in left if count[column[0]] > 1] or left
             ratios = {
                 column: sum(side.ratio_without(_numbers(side, [*order, column])) for side in sides.values())
@@ -251,7 +252,7 @@ class _Auditor:
         return found
 
     def change(self, column: Column, action: Action, amount: float) -> Change:
-        """Return what to do with a column; what is no number is dropped."""
+        """Return what to do with a column; one that holds no numbers is dropped."""
         table = next(table for table in self.links.tables if table.name == column[0])
         use = next((use for use in table.uses if use.name == column[1]), None)
         if use is None or use.kind not in ("number", "integer", "date"):

@@ -93,8 +93,8 @@ def make_shuffled_tables(
         rank: number of latent factors.
         noise: η, the standard deviation of the noise.
         observed: fraction of all entries that stay, above 0 and at most 1; the rest are NaN.
-        missing: where the number of entries that stay is exactly this fraction, rounded to a whole number:
-            `"overall"`, in all tables together, or `"per_table"`, in each of them.
+        missing: where exactly this fraction of entries stays, rounded to a whole number of entries: `"overall"`, in all
+            tables together, or `"per_table"`, in each table.
         latent: law of the entities' latent factors.
         overlap: fraction of the rows (of the shortest table) whose entity is in every table, from 0 to 1.
         scale: multiply everything by 2/max(reference rows, all columns), as the paper's released experiments do.

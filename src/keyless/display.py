@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Sentence", "Views", "headline"]
 
 _MOST_PAIRS = 2000
-"""So many pairs are enough to compare partners with strangers."""
+"""Most matched pairs that are drawn among the factors: so many are enough to compare partners with strangers."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,12 @@ class Views(ABC):
         return plots.correlations([link.correlations for link in self.found.values()], names=self._names(), ax=ax)
 
     def plot_objective(self, *, timed: bool = True, ax: Axes | None = None) -> Axes:
-        """Show the objective over the run; `timed`: over its seconds, where they are known, rather than its steps."""
+        """Show the objective over the run.
+
+        Args:
+            timed: over the seconds of the run, where they are known, rather than over its steps.
+            ax: where to draw.
+        """
         from keyless import plots  # noqa: PLC0415
 
         steps = [{name: value for name, value in record.items() if name != "seconds"} for record in self.history]
@@ -169,7 +174,7 @@ class Views(ABC):
         from keyless import plots  # noqa: PLC0415
 
         scored = [start for start in self.starts if start.get("score") is not None]
-        # "4 factors, scales auto, map 1": what comes first is the kind.
+        # "4 factors, scales auto, map 1": the part before the first comma is the kind.
         kinds = [str(start["start"]).split(",")[0] for start in scored]
         return plots.starts(kinds, [start["score"] for start in scored], ax=ax)
 

@@ -33,10 +33,10 @@ Result = TypeVar("Result")
 
 _NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?%?")
 _MOSTLY = 0.8
-"""Share of the entries of a text column that read like numbers, from which on it is taken for one of numbers."""
+"""A text column is taken for one of numbers if at least this share of its entries read like numbers."""
 
 _LOOKED_AT = 1000
-"""Entries of a text column that are looked at."""
+"""Most entries of a text column that are looked at."""
 
 
 def refusing_removed(function: Callable[Given, Result]) -> Callable[Given, Result]:
@@ -124,7 +124,7 @@ def check_reference(options: Options) -> None:
 
 
 def repeated_first(tables: Sequence[Table], repeats: str | None) -> tuple[Table, ...]:
-    """Return the tables with the one first whose rows are matched each for itself.
+    """Return the tables, first the one that repeats entities: each of its rows is matched for itself.
 
     Args:
         tables: all tables.
@@ -139,7 +139,7 @@ def repeated_first(tables: Sequence[Table], repeats: str | None) -> tuple[Table,
 def warn_of_text_numbers(tables: Iterable[Table]) -> None:
     """Warn of columns of frames that hold numbers as text and are therefore not used as numbers.
 
-    Text files are another matter: there everything is text, and numbers are read as such.
+    Tables from text files are left out: there every entry is text, and numbers are read from it.
 
     Args:
         tables: the tables as read.
@@ -155,7 +155,7 @@ def warn_of_text_numbers(tables: Iterable[Table]) -> None:
             numbers = [text for text in texts if _NUMBER.fullmatch(text)]
             if not numbers or len(numbers) < _MOSTLY * len(seen) or len(set(numbers)) < 2:
                 continue
-            # Ids are often digits: what names rows is taken for numbers only where it has decimals.
+            # Ids are often digits: a column that names rows is taken for numbers only if it has decimals.
             decimals = any(mark in text for text in numbers for mark in ".,")
             if use.kind == "id" and (is_named_like_id(use.name) or not decimals):
                 continue

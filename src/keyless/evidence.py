@@ -1,9 +1,9 @@
 """Is there a link at all?
 
 What chance can reach is found by the same search where there is nothing to find: between matched rows and the partners
-of other rows, or with the link destroyed. A score above that proves little alone, for two tables may share structure
-without sharing entities. So the verdict also asks that the matching be sharp and that no mirror image of it be as good;
-and where it is not far above chance, that a search of half of the rows find its pairs again.
+of other rows, or with the link destroyed. A score above that proves little by itself, since two tables may share
+structure without sharing entities. So the verdict also asks that the matching be sharp and that no mirror image of it
+be as good; and where it is not far above chance, that a search of half of the rows find its pairs again.
 """
 
 from __future__ import annotations
@@ -44,30 +44,33 @@ _NO_BETTER = 0.2
 """Nats above chance below which a link is no better than chance, however well partners stand out."""
 
 _CHANCE = 0.7
-"""Part of the nats above chance that are asked for, below which a link that is not found again is no better than one of
-strangers."""
+"""Part of the required nats above chance (`Crossing.clear`): a link that reaches less, and is not found again, is no
+better than a link of strangers."""
 
 _MOST = 0.5
-"""Share of the matches above which most are right, or the first choice of their partners."""
+"""Share of the matches. If more than this are expected to be right, and more than this are the first choice of their
+partners, most rows can be told apart."""
 
 _EVENS = 0.5
-"""Belief in a map that is just as clear as it must be, and is in doubt for another reason."""
+"""Belief in a map that is just as clear of chance as it must be, but in doubt for another reason."""
 
 _OF_A_GUESS = 0.1
-"""Belief in a map that is no better than chance, as a part of the probability that a guess is right. Nothing is stated
-by that, but the order of candidates is kept: on real tables of too little information it is better than none."""
+"""Belief in a map that is no better than chance, as a part of the probability that a guess is right. Such small
+probabilities say nothing, but they keep the order of candidates: on real tables with too little information that order
+is better than none."""
 
 _HARDLY_AGAIN = 0.3
 """Share of pairs that a search of half the rows finds again, below which a link is in doubt."""
 
 _STANDS_OUT = 0.85
-"""Part of what is needed to tell all rows apart that few rows must show."""
+"""Part of `Evidence.needed` that the score must exceed where chance was told by shuffled factors, as it is for few
+rows."""
 
 _STANDS_OUT_FULLY = 0.9
-"""Part of what is needed to tell all rows apart, from which a link above chance is believed though not clear of it.
+"""Part of `Evidence.needed` above which a link is believed that is above chance, but not clear of it.
 
-Half of the rows tell chance, and of 60 rows chance finds nearly as much as there is. Links of strangers of 120 rows and
-more were seen to reach 0.76 of it (benchmarks/bench_verdict.py, other seeds than it reports)."""
+Half of the rows tell chance, and of 60 rows chance finds nearly as much as there is to find. Links of strangers of 120
+rows and more were seen to reach 0.76 of what is needed (benchmarks/bench_verdict.py, other seeds than it reports)."""
 
 _FEWEST_ROWS = 12
 """Matched rows below which numbers alone tell nothing: the best of few matchings looks right by chance."""
@@ -82,27 +85,28 @@ class Evidence:
     Attributes:
         verdict: `"linked"`: the score is clear of the nulls, the matching sharp, found again in half of the rows where
             it is not far above chance, and no mirror image of it as good; `"unlinkable"`: no clearer than chance;
-            `"uncertain"`: all between.
+            `"uncertain"`: everything between these two.
         score: information that the matches carry, in nats per row that could be matched.
         null_scores: the scores the search reaches where there is nothing to find.
         needed: nats per row that it takes to single out a row, the logarithm of how many there are to choose from.
         sharpness: share of matched rows that are the first choice of their partner by models that never saw them,
             averaged over both directions.
-        agreement: how many first maps of the search led to this correspondence. The verdict does not ask for it.
-        mirrored: information of the best mirror image of the correspondence, as a share of its own. Near 1, rows come
-            in mirror images and nothing in the numbers tells them apart; a few known pairs do. 0 where not looked at.
+        agreement: how many first maps of the search led to this correspondence. The verdict does not depend on it.
+        mirrored: how well partners stand out in the best mirror image of the correspondence, as a share of how well
+            they do in the correspondence itself. Near 1, rows come in mirror images and nothing in the numbers tells
+            them apart; a few known pairs do. 0 where no mirror image was looked at.
         doubt: what is in doubt: `"none"`; `"rows"`: the map between the tables is believed, but many rows are too alike
             to be told apart; `"repeats"`: the map is believed, but one of the tables seems to hold several rows of one
             entity, of which one at the most is matched; `"map"`: the map itself.
         belief: what probabilities of matches are multiplied by: how likely the map is right. 1 where it is believed,
             next to 0 where it is no better than chance, 0 where known pairs contradict it; where known pairs were left
-            out and foretold, the first choices that were right, over those expected to be.
+            out and foretold, the number of right first choices divided by the expected number.
         foretold: how likely known pairs that the search was not told would be foretold as well by a map that says
             nothing: a p-value. 1 where fewer than four pairs are known.
         repeated: which table seems to hold several rows of one entity: `"left"`, the reference; `"right"`, the other
             table; or neither.
-        corroboration: how many times as much the directions of the map say about each other as by chance, as a
-            logarithm: each about partners that the others chose. 0 where that was not looked at.
+        corroboration: logarithm of how many times as much the directions of the map say about each other as by chance;
+            each direction is asked about partners that the others chose. 0 where that was not looked at.
     """
 
     verdict: Verdict
@@ -134,7 +138,7 @@ class Evidence:
         return self.mirrored >= MIRRORED
 
     def candidates_left(self, candidates: int) -> float:
-        """Return how many of a row's candidates are left by what the matches carry beyond the highest null; 1 or more.
+        """Return how many candidates of a row stay possible, by what matches carry beyond the highest null; 1 or more.
 
         Args:
             candidates: how many rows there are to choose from.
@@ -149,7 +153,7 @@ class Evidence:
 
 
 def overall(evidences: Sequence[Evidence]) -> Evidence:
-    """Return the evidence of the weakest table: the worst verdict, and among equals the least excess."""
+    """Return the evidence of the weakest table: the worst verdict, and among equal verdicts the least excess."""
     if not evidences:
         raise InputError("evidences: must hold at least one; found none.")
     return min(evidences, key=lambda evidence: (_WEAKEST_FIRST.index(evidence.verdict), evidence.excess))
@@ -163,8 +167,8 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
 
     Args:
         link: the correspondence.
-        limits: which pairs might be matched. Known pairs settle which of several mirror images is right, if the images
-            move their rows.
+        limits: which pairs might be matched. Known pairs settle which of several mirror images is right, if images give
+            their rows other partners.
         shared: whether both tables have columns in common, which settle it always.
     """
     matching = link.form.matching
@@ -185,7 +189,7 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
     sharp = min(evidence.sharpness, stated) > _MOST
     proven = bool(rows.size) and link.foretold.proven
     if proven and not (link.crossings and _is_clear(link.crossings, evidence)):
-        # Known pairs prove the map, and what share of first choices is right.
+        # Known pairs prove the map, and tell what share of first choices is right.
         belief = link.foretold.belief(stated)
         return replace(_judged(evidence, believed=True, sharp=sharp and stated * belief > _MOST), belief=belief)
     if proven:
@@ -202,9 +206,10 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
         chance = above < 0 or (above < _CHANCE * first.clear and again < _HARDLY_AGAIN)
         clear, chance = clear or fully or proven, chance and not fully
     else:
-        # Shuffling tears clusters apart, in which directions bear each other out: by itself that says nothing.
+        # Shuffling tears clusters apart. In clusters directions confirm each other, so that by itself corroboration
+        # says nothing here.
         chance = above < first.clear or evidence.excess < _NO_BETTER or rows.size < _FEWEST_ROWS
-        # Shuffled factors are too easy a rival: partners must stand out almost fully, and not among a few rows.
+        # It is easy to be clear of shuffled factors: partners must stand out almost fully, and not among a few rows.
         clear &= evidence.score > _STANDS_OUT * evidence.needed
     if chance or not rows.size:
         return _refused(evidence)
@@ -218,7 +223,7 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
         allowed = None if sparse.issparse(link.pairs) else replace(limits, known=limits.known[:0]).mask()
         mirrored = _mirrored(scores[0], scores[1], link.permutation, allowed, limits.known[:, 0])
         evidence = replace(evidence, mirrored=mirrored)
-    # Directions that say less about each other than by chance bear nothing out: rows stand out by one of them alone.
+    # Directions that say less about each other than by chance confirm nothing: rows stand out by one of them alone.
     sound = evidence.corroboration >= 0 and not evidence.ambiguous
     believed, searched_again = clear and sound, sound and first.halved and bool(found_again)
     judged = _judged(evidence, believed=believed, sharp=sharp, clear=first.clear, again=share_again)
@@ -231,13 +236,14 @@ def judge_pair(link: PairLink, *, limits: Limits, shared: bool = False) -> Evide
 def _share_again(crossings: Sequence[Crossing]) -> float:
     """Return the mean share of pairs that were found again.
 
-    A comparison that was clear by itself did not ask whether the pairs are found again.
+    Some comparisons do not ask whether the pairs are found again, since they are clear by themselves. They count as 1
+    if they are above chance, and as 0 otherwise.
     """
     return float(np.mean([float(one.above_chance > 0) if one.again is None else one.again for one in crossings]))
 
 
 def _is_clear(crossings: Sequence[Crossing], evidence: Evidence) -> bool:
-    """Tell whether a link is clear of chance, and not among pairs of which hardly one is found again."""
+    """Tell whether a link is clear of chance, and enough of its pairs are found again."""
     return evidence.above_chance > crossings[0].clear and _share_again(crossings) >= _HARDLY_AGAIN
 
 
@@ -247,9 +253,9 @@ def _refused(evidence: Evidence) -> Evidence:
 
 
 def _by_pairs_found_again(again: float) -> float:
-    """Return how likely a map is right of whose pairs this share was found again, in half of the rows.
+    """Return how likely a map is right, by the share of its pairs that was found again in half of the rows.
 
-    Of pairs that belong together about half are, of others hardly one.
+    Of right pairs about half are found again, of wrong ones hardly one.
     """
     return min(again / FOUND_AGAIN, 1.0)
 
@@ -263,7 +269,7 @@ def _judged(
         evidence: what it rests on.
         believed: whether the map is believed.
         sharp: whether most matched rows can be told apart.
-        clear: nats above chance that are asked for.
+        clear: nats above chance from which a link is believed.
         again: share of the pairs that were found again.
     """
     if not believed:
@@ -274,7 +280,7 @@ def _judged(
 
 
 def judged_rows(evidence: Evidence, probability: FloatArray) -> Evidence:
-    """Return the evidence on a map that is believed, with the verdict that the matches of its rows ask for.
+    """Return the evidence on a map that is believed, with the verdict that its matches deserve.
 
     Args:
         evidence: on the map.
@@ -293,7 +299,7 @@ def judge_columns(link: ColumnLink, *, sizes: Sequence[int], constraints: Constr
     Args:
         link: what was found.
         sizes: rows of each table, the reference first.
-        constraints: those it was found under.
+        constraints: what the caller knew when it was found.
     """
     evidences = []
     told = constraints is not None and bool(constraints.known)
@@ -322,7 +328,7 @@ def _mirrored(
     allowed: BoolArray | None = None,
     known: IntArray | None = None,
 ) -> float:
-    """`mirrored_share` of the matched rows, given any factors of all rows; 0 where there are too few to tell."""
+    """Return `mirrored_share` of the matched rows, given any factors of all rows; 0 where they are too few to tell."""
     rows = np.flatnonzero(permutation >= 0)
     if len(rows) < 2 * max(reference.shape[1], table.shape[1]):
         return 0.0

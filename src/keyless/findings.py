@@ -1,4 +1,4 @@
-"""What a route from tables to matches says, whichever it was, and how that is read."""
+"""What a route from tables to matches finds, in the same form for all routes, and what follows from it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Found:
     """What one route says about one table.
 
     Attributes:
-        permutation: as in `TableLink`, like correlations.
+        permutation: as in `TableLink`.
         coupling: probabilities of pairs if the map is right: dense, or sparse where most pairs were never looked at.
-        correlations: of the factors of matched rows.
+        correlations: of the factors of matched rows, as in `TableLink`.
         evidence: whether there is a map.
         limits: which pairs may be matched.
         rivals: how well the best other candidate of each row fits, by which repeated entities are noticed; see
@@ -45,7 +45,7 @@ class Found:
 
     @classmethod
     def of(cls, permutation: IntArray, coupling: FloatArray | sparse.csr_array, **rest: Any) -> Found:
-        """Return what was found, known pairs among the matches whatever the route made of them."""
+        """Return what was found, with known pairs among the matches, whatever the route found for their rows."""
         return cls(*with_known_pairs(permutation, coupling, rest["limits"]), **rest)
 
     @cached_property
@@ -78,7 +78,7 @@ class Route:
         status: how it ended.
         starts: what was tried.
         scales: per table, the scale of each column.
-        work: what it took, where that is told.
+        work: how much work it took, where the route counts that.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Route:
 
     @property
     def linked(self) -> bool:
-        """Whether every table is."""
+        """Whether every table is linked."""
         return all(found.evidence.verdict == "linked" for found in self.found)
 
     @property
@@ -101,7 +101,7 @@ class Route:
 
 
 def canonical_correlations(first: FloatArray, second: FloatArray, *, rank: int) -> FloatArray:
-    """Return the canonical correlations of latents of the same entities; none of too few."""
+    """Return the canonical correlations of latents of the same entities; none if the entities are too few."""
     if len(first) <= rank + 1:
         return np.empty(0)
     sides = (np.linalg.qr(side - side.mean(axis=0))[0] for side in (first, second))

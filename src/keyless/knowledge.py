@@ -31,7 +31,7 @@ __all__ = [
 
 
 _MOST_COMPARED = 5000
-"""Ids that an unknown one is compared with letter by letter, which takes about 20 microseconds each."""
+"""Most ids that an unknown id is compared with letter by letter, which takes about 20 microseconds each."""
 
 
 def read_constraints(
@@ -65,7 +65,7 @@ def read_constraints(
 
 
 def groups_of(tables: Sequence[Table], columns: Sequence[str]) -> tuple[IntArray, ...]:
-    """Return, per table, the number of each row's group, −1 where an entry is missing; equal entries, equal numbers."""
+    """Return, per table, the number of each row's group, −1 if an entry is missing; equal entries have one number."""
     keys = [list(zip(*(map(_plain, table.column(name)) for name in columns), strict=True)) for table in tables]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(key for rows in keys for key in rows))}
     return tuple(np.array([-1 if None in key else numbers[key] for key in rows], dtype=np.int64) for rows in keys)
@@ -166,7 +166,7 @@ def _each(pairs: Any, name: str) -> Iterable[tuple[Any, Any]]:
 
 
 def _rows(table: Table, pairs: Sequence[tuple[Any, Any]], side: int, name: str, *, other: Table) -> IntArray:
-    """Return the row of one id of each pair, in one pass over the table's."""
+    """Return the row number of one id of each pair, in one pass over the table's ids."""
     labels = [pair[side] for pair in pairs]
     try:
         places: dict[Any, list[int]] = {label: [] for label in labels}
@@ -302,12 +302,12 @@ def _by_shared_columns(first: Table, second: Table, pairs: Sequence[tuple[int, i
         both = np.concatenate([first.block.values[seen_left, left], second.block.values[seen_right, right]])
         scale = choose_scale(both)
         gap = scale.apply(first.block.values[:, left])[:, None] - scale.apply(second.block.values[:, right])[None, :]
-        # Two unrelated standard scores are 2 apart on average: what a missing entry leaves to expect.
+        # The squared difference of two unrelated standard scores is 2 on average: expected where an entry is missing.
         cost += np.where(seen_left[:, None] & seen_right[None, :], gap**2, 2.0)
     nearest = np.minimum(np.median(cost.min(axis=0)), np.median(cost.min(axis=1)))
     epsilon = max(nearest, 1e-3 * len(pairs))
     if cost.shape[0] != cost.shape[1]:
-        # Some rows have no partner: nobody has to take them, so mass is shared among those who compete for it.
+        # Some rows have no partner, and no other row must take them. Weight is shared among the rows that compete.
         weight = -cost / epsilon
         total = np.maximum(logsumexp(weight, axis=1)[:, None], logsumexp(weight, axis=0)[None, :])
         return np.asarray(np.exp(weight - total), dtype=np.float64)

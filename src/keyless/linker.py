@@ -53,7 +53,7 @@ def link(
 ) -> Links:
     """Find which rows of the tables are the same entity, how sure that is, and whether it can be told at all.
 
-    All cores are used. How far the search is, is shown in a terminal and in a notebook, unless `callback` is given.
+    All cores are used. Progress is shown in a terminal and in a notebook, unless `callback` is given.
 
     Args:
         tables: two or more tables about the same things, by name (`{"clinic": a, "lab": b}`), in a list or one after
@@ -73,15 +73,16 @@ def link(
         repeats: name of the table that has several rows of one entity. Several of its rows may then get the same
             partner, and it becomes the reference. `"auto"` finds out whether there is such a table. None: each row is
             matched at most once, and tables that seem to repeat entities are not called linked.
-        scales: how columns are scaled: `"auto"` chooses for each among identity, log and root; or one for all; or, by
-            column (`"column"` or `"table:column"`), some of them.
+        scales: how columns are scaled: `"auto"` chooses for each column among identity, log and root. Or name one scale
+            for all columns, or map some columns (`"column"` or `"table:column"`) to scales.
         rank: the largest number of factors to use; factors are what several columns have in common. None: found from
             the data.
         effort: how much is tried. `"quick"` tries fewer ways to fit the tables, and compares the result with chance
             once; `"normal"` compares it up to three times, and `"thorough"` up to five times.
-        max_time: seconds after which the best so far is returned, with a status that says so; at most a second and a
-            tenth of the time later. Where nothing was found by then, nobody is matched. The time to read files does not
-            count. Ctrl-C does the same as soon as there is anything to return; a second Ctrl-C interrupts.
+        max_time: seconds after which the best so far is returned, with a status that says so. The result may come later
+            than that by a second and a tenth of the time, at most. Where nothing was found by then, nobody is matched.
+            The time to read files does not count. Ctrl-C does the same as soon as there is anything to return; a second
+            Ctrl-C interrupts.
         device: where neighbours of rows are sought, rows coupled and sums over rows with gaps computed: `"cpu"`, or
             `"cuda"`, a graphics card that PyTorch sees. The answer is the same but for rounding; see docs/gpu.md.
         random_state: seed; the same seed gives the same answer.
@@ -158,7 +159,7 @@ class TableLinker(BaseEstimator, Options):  # type: ignore[misc]
         return self.links_.place(rows, table=table, candidates=candidates)
 
     def score(self, tables: Mapping[str, Any] | Iterable[Any], y: Any = None) -> float:
-        """Return how well entries missing at `fit` and given now were filled: R² on the columns' standard scores."""
+        """Return how well entries that were missing at `fit`, and are given now, were filled: R² on standard scores."""
         del y
         check_is_fitted(self, "links_")
         return self.links_.held_out_score(tables)

@@ -141,7 +141,10 @@ class Linking(Searches):
         return pairs
 
     def begin_with_values(self) -> None:
-        """Let the search begin where values alone lead: columns of what is observed bring many factors of their own."""
+        """Let the search begin with what values alone lead to.
+
+        Columns that say which entries are observed bring many factors of their own.
+        """
         options = replace(self.options, reading=replace(self.options.reading or Reading(), missingness=False))
         values = Linking(options, self.given, self.way, deadline=self.deadline.half()).route()
         for number, found in enumerate(values.found, start=1):
@@ -152,9 +155,9 @@ class Linking(Searches):
         """Link tables of many rows by one model of all columns, and by canonical pairs where that is not sharp.
 
         The search for canonical pairs begins with the matches of the model of all columns, where its map is believed.
-        Where no map is, nothing more is searched: canonical growth on the rows farthest out has already been tried. Of
-        several tables each but the first was sought among rows that had been joined before, wrongly in part; so where
-        some maps are believed, the others are sought again, between the table and the reference alone.
+        Where no map is believed, nothing more is searched: canonical growth on the rows farthest out has already been
+        tried. Of several tables, each but the first was linked to rows that had been joined before, in part wrongly. So
+        where some maps are believed, the other maps are sought again, each between its table and the reference alone.
         """
         self.so_far = columns = self.from_columns()
         believed = [found.evidence.believed for found in columns.found]
@@ -168,7 +171,7 @@ class Linking(Searches):
     def suits_canonical_pairs(self) -> bool:
         """Whether tables of many rows may be searched for canonical pairs: those whose factors fit in memory.
 
-        Where every row has a partner, none is left over that another search could tell to be alone.
+        Where every row has a partner, another search cannot find rows that have none.
         """
         few = max(rows_of(self.tables)) <= MOST_SEARCHED_ROWS
         return self.way == "auto" and few and self.options.every_row is not True

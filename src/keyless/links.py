@@ -2,9 +2,9 @@
 
 A `Links` stores little (permutations, couplings, the joint model, the tables as given) and derives the rest when asked.
 
-Of tables of `memory.LARGE_CELLS` cells and more nothing that is derived is kept: `completed`, `filled`, `joined` and
-`standard_errors` then hold the one table that is asked for, in the memory of that table, and what was observed in a
-large file is read from it again, which must be as it was.
+If tables have `memory.LARGE_CELLS` cells or more, nothing that is derived is kept. Then `completed`, `filled`, `joined`
+and `standard_errors` make only the table that is asked for, in as much memory as that table takes. The observed entries
+of a large file are read again from that file, which must not have changed.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Links(Answers):
         return frame_like(reference, columns)
 
     def _numbered_matches(self) -> pd.DataFrame:
-        """The matches where all rows are called by their numbers: no list of Python's numbers is made."""
+        """Return the matches where all ids are row numbers, without making lists of Python's numbers."""
         found = [self._link(table.name) for table in self.tables[1:]]
         rows = np.concatenate([link.permutation for link in found]).astype(np.int64)
         return pd.DataFrame(
@@ -148,11 +148,11 @@ class Links(Answers):
     def completed(self) -> Mapping[str, Any]:
         """Each table in the caller's kind, rows in reference order, missing entries filled from the joint model.
 
-        What was observed is as it was given, of text files the very text of the cell. What was filled is in the unit
-        and type of its column: whole numbers, categories and dates stay such. Columns that are not used for linking
-        are carried along and not filled.
+        Observed entries are as they were given; those of text files are the very text of the cell. Filled entries are
+        in the unit and type of their column: whole numbers, categories and dates stay such. Columns that are not used
+        for linking are carried along and not filled.
 
-        Entries of a large file are read from it again; it must be as it was.
+        Entries of a large file are read again from that file, which must not have changed.
         """
         return _Lazy({table.name: table for table in self.tables}, self._complete)
 
@@ -197,11 +197,11 @@ class Links(Answers):
             ).links()
 
     def held_out_score(self, tables: Mapping[str, Any] | Iterable[Any], *, reading: Reading | None = None) -> float:
-        """Return R² of the filled entries that are observed in `tables` and were not when linked.
+        """Return R² of the filled entries that were missing when the tables were linked and are observed in `tables`.
 
         Args:
-            tables: tables as they were linked, by name or in order, with more entries observed. Scored on the
-                columns' standard scores, over rows that have a place in the reference.
+            tables: tables as they were linked, by name or in order, with more entries observed. Entries are scored on
+                the standard scores of their columns, over rows that have a place in the reference.
             reading: how to read files.
         """
         errors = total = 0.0
@@ -271,7 +271,7 @@ class Links(Answers):
         return any(is_large(*table.block.shape) for table in self.tables)
 
     def _values(self, name: str) -> FloatArray:
-        """Numbers of a table in reference order; of large tables those that are filled in only, 0 elsewhere."""
+        """Numbers of a table in reference order; of large tables only the filled-in numbers, and 0 elsewhere."""
         if not self._large:
             return self._all_filled[name][0]
         number = self._number(name)

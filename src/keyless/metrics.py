@@ -34,7 +34,7 @@ Permutations: TypeAlias = Mapping[str, Any] | Sequence[Any]
 
 
 class LinkScores(NamedTuple):
-    """How many of the links made are right, and how many of the links there are were made."""
+    """Precision, the share of the links made that are right, and recall, the share of the true links that were made."""
 
     precision: float
     recall: float
@@ -107,7 +107,7 @@ def link_scores(permutation: Array, truth: Array) -> LinkScores:
     """Give precision and recall of the links.
 
     precision = #{i : permutation[i] = truth[i] ≥ 0} / #{i : permutation[i] ≥ 0}; recall divides by #{i : truth[i] ≥ 0}.
-    Where no link is made the precision is 1 (none is wrong); where there is none to make the recall is 1.
+    Where no link is made, the precision is 1 (none is wrong); where there is no link to make, the recall is 1.
 
     Args:
         permutation: table row of each reference row, -1 for none.
@@ -165,7 +165,7 @@ def relative_error(estimate: Array, values: Array, mask: Array | None = None) ->
 
 
 def _unit(*numbers: NDArray[np.float64]) -> float:
-    """What to divide numbers by so that their squares are numbers, too."""
+    """Return what to divide numbers by so that their squares stay finite."""
     return safe_unit(max(float(np.abs(some).max(initial=0.0)) for some in numbers))
 
 
@@ -178,10 +178,10 @@ def foscttm(
 ) -> float:
     """Give the fraction of samples closer than the true match, averaged over all rows that have one.
 
-    For reference row i with partner j, the share of the other table rows k ≠ j that are closer to i than j is; a tie
-    counts one half. 0 is perfect, ½ is what chance gives, 1 the worst. Backward asks the same of each table row about
-    the reference rows. "both" averages the two. Rows without partner ask no question but stay candidates. Where there
-    is no other candidate the share is 0.
+    For reference row i with partner j, it is the share of the table rows k ≠ j that are closer to i than j is; a tie
+    counts one half. 0 is perfect, ½ is what chance gives, 1 the worst. "backward" asks the same of each table row about
+    the reference rows, and "both" averages the two. Rows without partner ask no question but stay candidates. Where
+    there is no other candidate the share is 0.
 
     Args:
         closeness: reference rows × table rows: costs (smaller is closer) or a coupling (larger is closer).

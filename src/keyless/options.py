@@ -59,12 +59,12 @@ class Options(SearchOptions):
 
     @property
     def missingness(self) -> bool:
-        """Whether it counts which entries are observed."""
+        """Whether it counts as information which entries are observed."""
         return self.reading is not None and self.reading.missingness
 
     @property
     def changed(self) -> dict[str, Any]:
-        """Options about the search that are not as usual, as far as they are plain values."""
+        """Options about the search that differ from their defaults, as far as they are plain values."""
         about = ("within", "shared", "partners", "repeats", "scales", "rank", "effort", "max_time", "device")
         usual = {field.name: field.default for field in fields(Options)}
         values = {name: getattr(self, name) for name in about if getattr(self, name) != usual[name]}

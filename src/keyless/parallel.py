@@ -15,7 +15,7 @@ __all__ = ["in_turn", "one_thread", "workers"]
 Result = TypeVar("Result")
 
 _MOST_WORKERS = 8
-"""Tasks worked on at a time at the most: the first few of a search often end it, and more would be in vain."""
+"""Most tasks that are worked on at a time: the first few tasks of a search often end it, and more would be in vain."""
 
 
 def workers() -> int:
@@ -37,7 +37,7 @@ def in_turn(job: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], *, n_j
     """
     if n_jobs == 1:
         return (job(*task) for task in tasks)
-    # Where work is cut short is part of the context, which threads do not inherit.
+    # The context tells when work is to be cut short, and threads do not inherit it.
     context = copy_context()
     results: Iterator[Result] = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
         delayed(context.copy().run)(job, *task) for task in tasks

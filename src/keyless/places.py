@@ -1,7 +1,7 @@
 """Files that are whole or not there: written beside their place under a new name, then moved there in one step.
 
-The file beside is created exclusively, so that neither a file of somebody else nor what a link points to is ever
-written over.
+The new file is created exclusively, so that neither a file of somebody else nor what a link points to is ever written
+over.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def locked(path: Path, *, mode: int, taken: str) -> Iterator[None]:
     """Hold the lock of a file while entered, where the system has file locks; refuse where somebody else holds it.
 
     Args:
-        path: the file; it is created where it is not there.
-        mode: its permissions then.
+        path: the file; it is created if it is not there.
+        mode: the permissions that it is created with.
         taken: what to say where somebody else holds the lock.
     """
     try:
@@ -53,7 +53,7 @@ def locked(path: Path, *, mode: int, taken: str) -> Iterator[None]:
     except ImportError:
         yield
         return
-    # Opened, not followed: a link that somebody puts here now is refused by the system.
+    # Links are not followed: if somebody puts a link here now, the system refuses to open it.
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     with os.fdopen(os.open(path, flags, mode), "rb+") as file:
         try:

@@ -39,7 +39,7 @@ class Prepared:
 
     def __init__(self, options: Options, tables: Sequence[Table], *, large: bool) -> None:
         self.options, self.given, self.large = options, tuple(tables), large
-        # Rows of the reference are matched each for itself where it is the table that repeats entities.
+        # Where the reference is the table that repeats entities, each of its rows is matched for itself.
         self.shares = options.repeats == tables[0].name
         # The generator is made once, here; every stage gets its seed.
         given = options.random_state
@@ -66,7 +66,7 @@ class Prepared:
     def _limits_of_columns(self, table: Table) -> dict[int, DetectionLimits]:
         """Return where values of columns are cut off; nowhere if numbers are on disk.
 
-        There every entry that is missing would have to be marked, in memory.
+        For numbers on disk, the marks of all missing entries would have to be held in memory.
         """
         if isinstance(table.keeps, NumbersOnDisk):
             return {}
@@ -74,7 +74,7 @@ class Prepared:
 
     @cached_property
     def couplings(self) -> dict[tuple[int, int], list[tuple[str, FloatArray]]]:
-        """First couplings, from what is known of rows and from columns that tables share; none of many rows."""
+        """First couplings, from what is known of rows and from columns that tables share; none where rows are many."""
         return {} if self.large else start_couplings(self.given, self.constraints, self.options.shared)
 
     @cached_property
@@ -163,8 +163,8 @@ class Prepared:
     def limits_with(self, left: Joined, right: Joined) -> Limits:
         """Return which entities of tables may be matched.
 
-        The search matches a row once at the most. Where rows share partners, a known pair must not keep the partner
-        from others: it is a place to start from, and counts in the answer.
+        The search matches a row once at the most. Where rows share partners, a known pair must not keep its partner
+        from other rows. So the search only begins with known pairs, and the answer contains them.
         """
         limits = Limits.between(self.limits, (left.numbers, left.rows), (right.numbers, right.rows))
         return replace(limits, shares=True, known=limits.known[:0]) if self.shares else limits

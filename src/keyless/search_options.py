@@ -24,7 +24,7 @@ ScaleName = Literal["auto", "identity", "log", "sqrt", "rank"]
 Effort = Literal["quick", "normal", "thorough"]
 Device = Literal["cpu", "cuda"]
 Shared = str | Sequence[str] | Mapping[str, str] | None
-"""Columns that two tables both have: `"auto"`, their names, those of the first with those of the second, or none."""
+"""Columns that two tables both have: `"auto"`, their names, names in the first to names in the second, or None."""
 
 
 @dataclass(kw_only=True)
@@ -74,7 +74,7 @@ def shared_from_words(given: Sequence[str]) -> Shared:
 
 
 def by_table(given: Sequence[str]) -> dict[str, str]:
-    """Return what the command line gives as `VALUE` for all tables, under the empty name, or as `TABLE:VALUE` for one.
+    """Return values by table: the word `TABLE:VALUE` is for one table; `VALUE` is for all, under the empty name.
 
     Args:
         given: the words of one option.

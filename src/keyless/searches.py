@@ -49,16 +49,18 @@ JoinedLink = tuple[PairLink, Joined, Joined, FloatArray]
 """A link, the tables on its left and on its right, and which of their entities were joined, as a coupling."""
 
 _COMPARISONS = {"quick": 1, "normal": 3, "thorough": 5}
-"""Comparisons with chance at the most, by effort; where the first is clear, no other is made."""
+"""The most comparisons with chance, by effort; where the first is clear, no other is made."""
 
 _MODEL_STEPS, _LATE_STEPS = 100, 5
-"""Steps by which the model of linked tables is fitted, and how many of them when time is up or nothing was linked."""
+"""The most steps in which the model of linked tables is fitted, and the most steps when time is up or nothing was
+linked."""
 
 _ROWS_FOR_STEPS = 2_000
-"""Rows up to which every step of that fit looks at each of them."""
+"""Rows up to which every step of fitting this model looks at each row; of more rows a step looks at about so many."""
 
 _WHOLE_ROWS = 10
-"""Rows that are in all tables, for each column, from which mean products of columns are used."""
+"""Rows that are in all tables, per column, from which the model is fitted to mean products of columns; with fewer,
+products of columns of different tables contradict each other."""
 
 _TURNS = 2
 """How often each of several joined tables is matched again to all the others before they are judged."""
@@ -100,7 +102,7 @@ class Searches(Prepared):
         self.comparisons = _COMPARISONS[options.effort]
 
     def checkpoints(self) -> Checkpoints:
-        """Return where finished stages are kept; what was cut short is not."""
+        """Return where finished stages are kept; stages that were cut short are not kept."""
         if self.options.checkpoint is None:
             return Checkpoints(None, "")
         contents: list[Any] = []
@@ -115,7 +117,7 @@ class Searches(Prepared):
         return Checkpoints(self.options.checkpoint, key, finished=lambda: not self.deadline.passed)
 
     def report(self, stage: str, step: int, total: int, objective: float) -> None:
-        """Tell and record how far things are; a callback that returns True asks to stop."""
+        """Report and record how far the search is; a callback that returns True asks to stop."""
         seconds = time.monotonic() - self.began
         self.history.append(
             {"stage": stage, "step": step, "total": total, "objective": float(objective), "seconds": seconds}
@@ -137,7 +139,8 @@ class Searches(Prepared):
 
     def pair(self, left: Joined, right: Joined, begun: Sequence[tuple[str, FloatArray]] = ()) -> PairLink:
         """Search two tables, or joined tables, for pairs of rows, and compare what was found with chance."""
-        # Chance is told without an earlier link: found again means found from nothing.
+        # Searches that tell chance do not begin with an earlier link: pairs that are found again are found from
+        # nothing.
         found = self.searched(left, right, begun)
         task = self.task(left, right, left.carried(self.couplings, right))
         return self.stages.stage(
@@ -229,7 +232,7 @@ class Searches(Prepared):
         """Search every table and the reference for pairs of rows, and judge what was found.
 
         Args:
-            search: how; None: among all pairs of rows.
+            search: how a table, given by its number, is searched; None: among all pairs of rows.
         """
         search = search or (lambda number: self.pair(*self.ends(number)))
         links = [search(number) for number in range(1, len(self.tables))]
@@ -243,11 +246,12 @@ class Searches(Prepared):
         """
         groups = [Joined.alone(number, size) for number, size in enumerate(rows_of(self.tables))]
         while len(groups) > 1 and not self.deadline.passed:
-            # Tables of which most is seen come first: the surest join is made before others depend on it.
+            # Tables with the most observed entries come first: the surest join is made before others depend on it.
             ranked = sorted(combinations(groups, 2), key=lambda pair: -min(self.seen(group) for group in pair))
             for left, right in ranked:
                 link = self.searched(left, right)
-                # A link that chance does as well as is no reason to join tables, however far partners stand out.
+                # Where chance does as well as a link, the link is no reason to join tables, however far partners stand
+                # out.
                 if stands_out(link.form.matching) and not link.crossings:
                     groups = [one for one in groups if one not in (left, right)]
                     groups.append(left.with_partners(right, link.permutation))
@@ -274,7 +278,7 @@ class Searches(Prepared):
         return self.judged(links, reference)
 
     def settled(self, group: Joined) -> Joined:
-        """Return joined tables, each of them matched again to all the others, which the first joins did not have."""
+        """Return joined tables, each matched again to all the others; the first joins did not have all of them."""
         for number in _TURNS * group.numbers if len(group.numbers) > 2 else ():
             found = self.rematched(group, number)
             if found is not None:
@@ -293,17 +297,17 @@ class Searches(Prepared):
         )
 
     def seen(self, group: Joined) -> float:
-        """Return how many entries are observed in a row of joined tables, in the mean."""
+        """Return how many entries of a row of joined tables are observed, on average."""
         return sum(float(self.tables[number].block.mask.sum(axis=1).mean()) for number in group.numbers)
 
     def judged(self, links: Sequence[tuple[PairLink, Joined, Joined]], reference: JoinedLink | None = None) -> Route:
         """Judge what was found about each table but the reference.
 
         Args:
-            links: per table, the link and what it is between: tables among which the reference is, and tables among
-                which the table is.
+            links: per table, the link; the tables on its left, the reference among them; and the tables on its right,
+                this table among them.
             reference: the same for the reference, where it was joined to several tables. A row that was surely matched
-                to these may still belong to another row of the reference.
+                to the joined tables may still belong to another row of the reference.
         """
         found, starts = [], []
         weakest = None if reference is None else self.evidence_of(*reference[:3])
@@ -315,7 +319,7 @@ class Searches(Prepared):
             rows, columns = left.entities_of(0), right.entities_of(number)
             among = np.ix_(rows, columns)
             whole = len(rows) == len(left) and len(columns) == len(right) and len(left.numbers) == 1
-            # Where nothing is believed, all candidates together order the rows better than the best of them.
+            # Where no map is believed, all candidates together order partners better than the best of them.
             pairs: Any = link.mean_coupling if evidence.verdict == "unlinkable" else None
             pairs = link.pairs if pairs is None else pairs
             coupling = pairs if whole else pairs[among]
@@ -325,10 +329,10 @@ class Searches(Prepared):
                 coupling = coupling if allowed is None else np.where(allowed, coupling, 0.0)
             ratios = link.ratios if whole else link.ratios[among]
             if self.shares and link.form.by_columns:
-                # Where rows share partners, the number of choices is counted by itself.
+                # Where rows share partners, the number of choices is taken into account separately.
                 ratios = ratios - self.limits_with(left, right).head_starts()
             elif self.shares and not sparse.issparse(ratios):
-                # Rows of one entity predict each other, so predictions would be too sure of it.
+                # Rows of one entity predict each other, so predictions would be too sure.
                 ratios = by_map(link, self.limits_with(left, right))[among]
             found.append(
                 self.found(
@@ -354,7 +358,7 @@ class Searches(Prepared):
         limits = self.limits_with(left, right)
         with cut_short(self.deadline, grace=True):
             return judge_pair(link, limits=limits, shared=told)
-        # Without time to compare it, what was found is in doubt.
+        # Without time to judge it, what was found is in doubt.
         return judge_pair(replace(link, crossings=()), limits=limits, shared=told)
 
     def found(
@@ -388,7 +392,7 @@ class Searches(Prepared):
                 permutation, coupling = with_left_over(permutation, coupling, less_crowding(ratios))
             rivals = best_rivals(ratios, permutation)
         if isinstance(coupling, sparse.csr_array) and not self.large:
-            # Of few rows all pairs are given, whichever way they were found.
+            # Where rows are few, all pairs are given, whichever way they were found.
             coupling = coupling.toarray()
         found = Found.of(
             permutation,
@@ -427,14 +431,14 @@ class Searches(Prepared):
     ) -> FactorModel:
         """Fit the joint model.
 
-        Of many rows it is fitted to their mean products, which takes no longer for more of them; with gaps a few steps
-        over the rows follow.
+        Where rows are many, it is fitted to mean products of columns, which takes no longer for more rows. Where
+        entries are missing, a few steps over some of the rows follow.
         """
         if len(values) <= _ROWS_FOR_STEPS:
             return fit(values, mask, initial_model(values, mask, rank), max_iter=steps)[0]
         whole = np.all([part >= 0 for part in rows], axis=0)
         if whole.sum() < _WHOLE_ROWS * values.shape[1]:
-            # So few rows are in all tables that products of columns of different tables contradict each other.
+            # So few rows are in all tables that products of columns of different tables would contradict each other.
             few = slice(None, None, len(values) // _ROWS_FOR_STEPS)
             return fit(values[few], mask[few], initial_model(values[few], mask[few], rank), max_iter=_LATE_STEPS)[0]
         used = whole if whole.sum() > _ROWS_FOR_STEPS else np.ones(len(values), dtype=bool)
@@ -457,7 +461,8 @@ def _places(pairs: FloatArray, joined: FloatArray) -> FloatArray:
 
     Args:
         pairs: probabilities, entities of the other tables × rows of the reference.
-        joined: which of them were joined, likewise. A row that was joined to nobody stays where it is.
+        joined: which of these pairs were joined, as a matrix of the same shape. A row that was joined to no other stays
+            where it is.
     """
     places = np.asarray(pairs.T @ joined)
     return places + np.diag((joined.sum(axis=0) == 0).astype(np.float64))

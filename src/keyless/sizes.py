@@ -15,21 +15,22 @@ __all__ = [
 ]
 
 TELLING_ROWS = 120
-"""Rows of the smaller table from which rows tell about each other. Halves of so many can be linked, which tells what
-chance reaches. A row that is near by chance is not yet a crowd; of 40 rows it would be a fortieth of all."""
+"""From so many rows of the smaller table on, rows tell about each other. Halves of so many rows can be linked, which
+tells what chance reaches. And a single row that is near by chance is no crowd; among 40 rows it would be a fortieth of
+all."""
 
 FEW_ROWS = 200
 """Rows up to which a model of all columns is found from nothing in seconds, and halves of them can be linked by it."""
 
 STEADY_ROWS = 500
-"""Rows from which scores hardly vary by chance: one comparison with it is enough."""
+"""Rows from which on scores hardly vary by chance: one comparison with chance is enough."""
 
 ALL_PAIRS_ROWS = 2_000
-"""Rows up to which every form of a link is tried on all pairs of rows, in 20 s of processor time. Of more rows likely
-pairs alone are looked at until the map is settled."""
+"""Rows up to which every form of a link is tried on all pairs of rows, in 20 s of processor time. With more rows, only
+likely pairs are looked at until the map is settled."""
 
 LARGE_ROWS = 5_000
-"""Rows from which tables are linked without ever holding all pairs of rows."""
+"""Rows from which on tables are linked without ever holding all pairs of rows."""
 
 MOST_SEARCHED_ROWS = 100_000
 """Rows up to which two tables that are linked by a model of all columns, but not sharply, are searched for canonical

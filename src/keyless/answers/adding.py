@@ -104,7 +104,7 @@ def _matched(ratios: FloatArray) -> tuple[IntArray, FloatArray]:
 
 
 def _margins(partner: IntArray, ratios: FloatArray) -> FloatArray:
-    """Return the ratio of each match, 0 for nobody, less that of the best other candidate; ∞ where there is none."""
+    """Return the ratio of each match, 0 for "nobody", less that of the best other candidate; ∞ if there is no other."""
     others = np.where(ratios <= FORBIDDEN, -np.inf, ratios)
     rows = np.flatnonzero(partner >= 0)
     own = np.zeros(len(partner))
@@ -115,7 +115,7 @@ def _margins(partner: IntArray, ratios: FloatArray) -> FloatArray:
 
 
 def _more_rows(link: Any, free: IntArray, partner: IntArray, chance: FloatArray, ratios: FloatArray) -> Any:
-    """Return a link whose table has more rows: what was "nobody" is shared with them."""
+    """Return a link whose table has more rows: they share the probability that "nobody" had."""
     partners, alone = distribution(link)
     first, nobody = partners.shape[1], alone[free]
     chance = chance * nobody[:, None]

@@ -1,4 +1,4 @@
-"""Answers to questions, beside all that was known and set before: the options of the next link."""
+"""The options of the next link: what was known and set before, with answers to questions added."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def options_with(links: Any, pairs: Any, not_pairs: Any) -> Options:
 
 
 def _check_once(links: Any, name: str, pairs: list[tuple[int, int]], *, shares: bool) -> None:
-    """Refuse pairs that give a row two partners, which only a partner of repeated entities may have."""
+    """Refuse pairs that give a row two partners; if the reference repeats entities, rows of the table may have two."""
     tables = (links.tables[0], links.tables[links._number(name)])
     for side, table in enumerate(tables[: 1 if shares else 2]):
         times = Counter(pair[side] for pair in pairs)
@@ -100,10 +100,10 @@ def _ids(links: Any, name: str, pairs: list[tuple[int, int]]) -> list[tuple[Any,
 
 
 def earlier_couplings(links: Any, pairs: Any) -> dict[str, Any]:
-    """Return the probabilities of pairs of each table that a search may begin from, where its rows are not too many.
+    """Return, per table, the probabilities of pairs from which a search may begin; none for a table of many rows.
 
-    Its map must have been believed, and most new answers must be likelier by it than by a guess: answers that
-    contradict a map show that another one is to be sought.
+    The map of the table must have been believed, and at least half of the new answers must be likelier by it than by a
+    guess: answers that contradict a map show that another one is to be sought.
 
     Args:
         links: the earlier link.

@@ -1,4 +1,4 @@
-"""Who else: the likeliest partners of each row, "nobody" among them."""
+"""Who else it could be: the likeliest partners of each row, "nobody" among them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ranked(partners: Any, nobody: Any, count: int) -> tuple[Any, Any, Any]:
 
     Args:
         partners: probabilities, rows × partners.
-        nobody: per row, the probability that there is none.
+        nobody: per row, the probability that there is no partner.
         count: how many partners of each row, at most.
     """
     rows, places, chance = likeliest_partners(partners, count)

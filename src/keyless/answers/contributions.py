@@ -17,8 +17,8 @@ Two measures of a column, both in nats:
   Aumann and Shapley). Contributions add up to the ratio, do not depend on any order of columns, and columns that say
   the same share what they say.
 * its **cost of dropping**: the ratio less the ratio without the column. That is how much better the cell is predicted
-  with the other row known than from its own row alone. It does not add up: of two columns that say the same, either
-  can go at no cost.
+  with the other row known than from its own row alone. Costs do not add up to the ratio: of two columns that say the
+  same, either can be dropped at no cost.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def contributions(left: Side, right: Side) -> tuple[FloatArray, FloatArray]:
 def _contributions(left: Side, right: Side) -> tuple[FloatArray, FloatArray]:
     ours, theirs = left.information(), right.information()
     both = ours + theirs
-    # Growth is fast as long as t times the precision is small: equal steps in the logarithm of 1 + λ·t.
+    # Growth is fast as long as t times the precision is small. So steps are equal in log(1 + λ·t), λ the precision.
     steepness = float(np.log1p(np.linalg.eigvalsh(both.precision).max(initial=1.0)))
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     # The growth of a cell is linear in the moments of z, so that the moments can be summed over t first.

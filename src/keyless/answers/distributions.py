@@ -17,16 +17,16 @@ from keyless.tables.matrices import is_sparse
 __all__ = ["distribution", "likeliest_partners", "link_of_rows", "soft_answers"]
 
 _NOTHING = 1e-290
-"""Weights of all others together below which nobody else is possible: their ratios are rounding."""
+"""If all other candidates together weigh less than this, none counts as possible: such weights are rounding errors."""
 
 
 def distribution(link: Any) -> tuple[FloatArray | sparse.csr_array, FloatArray]:
     """Return the probability of each partner of each reference row, and of "nobody".
 
-    That is what the link holds, `coupling` and `alone`. Of links that do not know `alone`, such as those of an earlier
-    version, the match, or "nobody" where a row has none, has the probability that `matches` states. What is left to 1
-    goes to the others in proportion to the coupling; where tables are unlinkable to all that may be, in equal parts,
-    since nothing tells them apart.
+    The link holds both, as `coupling` and `alone`. Links of an earlier version may have no `alone`. Then the match, or
+    "nobody" for a row without match, has the probability that `matches` states. What is left to 1 goes to the other
+    candidates in proportion to the coupling. If the tables are unlinkable, it goes to all possible candidates in equal
+    parts, since nothing tells them apart.
 
     Args:
         link: what was found for a table, a `TableLink`.
@@ -59,7 +59,7 @@ def distribution(link: Any) -> tuple[FloatArray | sparse.csr_array, FloatArray]:
 
 
 def link_of_rows(link: Any, rows: Any) -> Any:
-    """Return what was found for some reference rows of a table: `distribution` of it does not copy the whole coupling.
+    """Return what was found for some reference rows of a table, so that `distribution` copies only their coupling.
 
     Args:
         link: what was found for a table, a `TableLink`.
@@ -109,8 +109,9 @@ def soft_answers(link: Any, *, by_column: bool = False) -> tuple[sparse.csr_arra
 
     Args:
         link: what was found for a table.
-        by_column: one line per row of the table: how likely each reference row is its partner. Lines that sum to more
-            than 1, since rows are judged one by one, are divided by their sum; what is left to 1 is "nobody".
+        by_column: one line per row of the table: how likely each reference row is its partner. A line may sum to more
+            than 1, since reference rows are judged one by one. It is then divided by its sum; what is left to 1 is
+            "nobody".
     """
     partners, nobody = distribution(link)
     partners = sparse.csr_array(partners)
@@ -123,7 +124,7 @@ def soft_answers(link: Any, *, by_column: bool = False) -> tuple[sparse.csr_arra
 
 
 def likeliest_partners(partners: Any, count: int) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return the `count` likeliest partners of each row that are possible at all, the likeliest first.
+    """Return the `count` likeliest partners of each row, the likeliest first; impossible partners are left out.
 
     Args:
         partners: probabilities, rows × partners.

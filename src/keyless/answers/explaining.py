@@ -55,7 +55,7 @@ class Pieces:
         log_ratio: per pair, how much likelier the two are one entity than two, in nats.
         contributions: pairs × columns, in nats; they add up to `log_ratio`.
         predicted: per table, pairs × the columns of its block: what the other side predicts, in the table's units.
-        errors: per table, standard errors of these.
+        errors: per table, standard errors of these predictions.
         scores: per table, predicted and actual standard scores and where they are observed.
         sides: the two sides of the pairs.
     """
@@ -288,7 +288,7 @@ def _cells(told: Mapping[str, Records], found: Pieces) -> pd.DataFrame:
                 "drop_cost": found.drop_costs[0, k],
             }
         )
-    # Entries keep their types: no number becomes another, and missing is None.
+    # Entries keep their types: no whole number becomes a decimal one, and a missing entry is None.
     entries = {
         name: pd.Series([line[name] for line in lines], dtype=object) for name in ("row_id", "actual", "predicted")
     }
@@ -329,7 +329,7 @@ def _records(links: Any, table: Table, found: Pieces) -> Records:
     places = found.partners if table.name == found.table else links._rows(table.name)[found.rows]
     width, count = len(table.columns), len(places)
     guess = found.predicted[table.name]
-    # Columns of a large file are read once: the rows as they are first, and then the predictions.
+    # Columns of a large file are read once for both: the actual entries stand first, then the predictions.
     numbers = np.concatenate([np.zeros((count, width)), guess[:, :width]])
     whole = table.entries(numbers, np.concatenate([places, np.full(count, -1)]))
     actual, predicted = {}, {}
@@ -345,7 +345,7 @@ def _records(links: Any, table: Table, found: Pieces) -> Records:
     }
     used = links._used(table)
     for k, column in enumerate(used.columns[width:], start=width):
-        # "x is observed", where which entries are missing counts as information.
+        # Columns such as "x is observed", where it counts as information which entries are missing.
         predicted[column] = guess[:, k].tolist()
         actual[column] = [None if place < 0 else float(used.block.values[place, k]) for place in places]
     labels = [None if place < 0 else table.row_ids[place] for place in places]
@@ -361,7 +361,7 @@ class Explanation:
         columns: one line per link, table and column, those that carry most first: `contribution` (mean over matched
             rows, in nats), `share` of the sum, `drop_cost` (what the mean ratio loses without the column, in nats),
             `explained` (share of the column's variance that partners predict) and `told_apart` (share of the rows
-            looked at whose partner is the likeliest of their partners without the column).
+            looked at whose partner, without the column, is likelier than the partners of all other rows looked at).
         ratio: per link, mean log-likelihood ratio of the matches, in nats; the contributions add up to it.
         told_apart: per link, the share told apart with all columns.
         rows: per link, how many matches were looked at.
@@ -397,7 +397,7 @@ class Explanation:
 def explain_all(links: Any, *, table: str | None = None) -> Explanation:
     """Return which columns carry the links, and what dropping each would cost.
 
-    The model stays as it is: that is what `keyless check --advise` goes beyond, by linking again.
+    The model stays as it is. `keyless check --advise` goes further: it links again without the columns.
 
     Args:
         links: the result.

@@ -27,7 +27,7 @@ def extended(like: Table, read: Table, rows: Any) -> Table:
     Args:
         like: the table.
         read: its new rows, as read.
-        rows: the same as given.
+        rows: the new rows, as the caller gave them.
     """
     if like.large_file is not None:
         raise InputError(
@@ -56,7 +56,7 @@ def extended(like: Table, read: Table, rows: Any) -> Table:
 
 
 def _ids(like: Table, read: Table) -> Sequence[Any]:
-    """Return the labels of all rows; new ones must be new."""
+    """Return the labels of all rows; a new row must not have a label that the table has."""
     if like.id_column is None and not like.indexed:
         return row_numbers(like.block.shape[0] + read.block.shape[0])
     if like.id_column is not None and like.id_column not in _labels(read):

@@ -96,7 +96,7 @@ def reference_rows(links: Any, *, how: How = "left", min_probability: float | No
 
 
 def cut(links: Any, min_probability: float) -> Any:
-    """Return the links without matches that are less likely than so: their rows have no partner then.
+    """Return the links without matches that are less likely than `min_probability`: those rows have no partner then.
 
     Args:
         links: the result.
@@ -145,7 +145,7 @@ def _entries(table: Table, places: IntArray, values: FloatArray | None, *, every
         table: the table.
         places: its row for each row of the result, −1 for none.
         values: numbers to fill in.
-        everyone: fill rows that have no row in the table, too.
+        everyone: also fill rows of the result that have no row in the table.
     """
     here = places >= 0
     if values is not None and (everyone or here.all()):
@@ -197,7 +197,7 @@ def _or_none(numbers: FloatArray) -> list[float | None]:
 
 def _merged(reference: IntArray, places: IntArray, *, like: Table) -> Any:
     number = np.where(places < 0, 0, np.where(reference < 0, 1, 2))
-    # A row of the result that is of a third table alone is in neither.
+    # A row of the result that only a third table has is in neither.
     number = np.where((places < 0) & (reference < 0), 3, number)
     kinds = ["left_only", "right_only", "both", "neither"]
     if like.native is None or isinstance(like.native, pd.DataFrame):
@@ -238,7 +238,7 @@ def _column_names(tables: Sequence[Table], suffixes: Sequence[str] | Mapping[str
 
 
 def _extra_names(tables: Sequence[Table], taken_names: Sequence[str], *, indicator: bool) -> dict[tuple[str, str], str]:
-    """Return what the columns are called that say who is who; with a `_` in front where a table has such a column."""
+    """Return the names of the columns that say who is who; one that a table already has gets a `_` in front."""
     wanted = {(table.name, kind): f"{table.name}_{kind}" for table in tables[1:] for kind in ("id", "probability")}
     if indicator:
         several = len(tables) > 2

@@ -43,8 +43,8 @@ class Answers(Views):
             how: `"left"` has all rows of the reference, in its order; `"inner"` those that have a partner in every
                 table; `"outer"` also the rows of other tables that are nobody's partner, at the end.
             min_probability: matches that are less likely than this are left out, as if there were no partner.
-            fill: fill entries that are missing in rows that are there; False leaves them missing. `"all"` also makes
-                up the entries of rows that are not there, for rows without a partner.
+            fill: True fills missing entries of rows that a table has; False leaves them missing. `"all"` also makes up
+                the entries of rows that a table does not have, where there is no partner.
             indicator: add `_merge` (`"both"`, `"left_only"` or `"right_only"`, as pandas does; `_merge_<table>` for
                 several tables) and `_filled`, the names of the columns that were filled in that row.
             suffixes: what to add to columns that several tables have: one per table, or by the table's name. Unless
@@ -75,7 +75,7 @@ class Answers(Views):
         right, or which of several similar rows is which. Give what was found out to `answer`.
 
         Args:
-            k: how many, at most.
+            k: how many rows, at most.
             table: about one table only; None: about all, the one whose link is weakest first.
             skip: ids of reference rows not to ask for, such as those whose partner nobody can tell. Rows of known pairs
                 are never asked for.
@@ -83,9 +83,10 @@ class Answers(Views):
         return questions(self, k, table=table, skip=skip)
 
     def threshold(self, precision: float = 0.95, *, table: str | None = None) -> Threshold:
-        """Return the lowest probability to cut at so that enough of the matches kept are expected to be right.
+        """Return the lowest probability from which matches can be kept so that enough of them are expected right.
 
-        That is what the stated probabilities say; `score_against` tells whether they are true on rows you know.
+        How many are right is expected from the stated probabilities; `score_against` tells whether these hold on rows
+        whose partner you know.
 
         Args:
             precision: share of the kept matches that must be expected right.
@@ -122,7 +123,7 @@ class Answers(Views):
         return explain_row(self, row, table=table, partner=partner)
 
     def place(self, rows: Any, *, table: str, candidates: int = 5, reading: Reading | None = None) -> pd.DataFrame:
-        """Place new rows of a known table among the reference's entities, or say that they are nobody of them.
+        """Place new rows of a known table among the reference's entities, or say that they are none of these.
 
         Args:
             rows: a frame or file with columns of that table, or an array with its numbers (`Table.columns`). Columns
@@ -134,7 +135,8 @@ class Answers(Views):
         Returns:
             One line per new row and candidate, the likeliest first: row, reference_id and probability. A line whose
             reference_id is missing stands for "nobody"; it is there for each row. Over all reference rows and "nobody"
-            the probabilities sum to 1. Beforehand a partner is taken for as likely as none.
+            the probabilities sum to 1. Before its entries are looked at, a new row is as likely to have a partner as to
+            have none.
         """
         return placing.place(self, rows, table=table, candidates=candidates, reading=reading)
 
@@ -142,7 +144,7 @@ class Answers(Views):
         """Return links that know more rows of a table; the map between the tables is not searched for again.
 
         New rows of a table are matched to reference rows that have no partner yet, one to one, or to nobody; new rows
-        of the reference likewise to rows of every other table. Matches that there are stay, and so do model and
+        of the reference likewise to rows of every other table. The matches made before stay, and so do model and
         verdict. Where rows match inside groups only (`within=`), this holds for new rows, too.
 
         Args:
@@ -165,7 +167,7 @@ class Answers(Views):
             A frame with a line per row. Of labels: row_id, value (the likeliest label) and probability (of that label,
             over all partners). Of numbers: row_id, value (the expected one, given that there is a partner),
             standard_deviation (over the partners there may be) and probability (that there is a partner whose number is
-            known). In both cases nobody: how likely it is that there is no partner. The value is missing where nobody
-            can have it.
+            known). Both have a column `nobody`: how likely it is that there is no partner. The value is missing where
+            no possible partner has one.
         """
         return transferring.transfer(self, table, column, to=to)

@@ -1,4 +1,4 @@
-"""Where new rows belong: among the entities that are known, or to nobody of them."""
+"""Where new rows belong: to one of the entities that are known, or to none."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def new_rows(links: Any, rows: Any, *, table: str, reading: Reading | None) -> t
 
 
 def _nobody(links: Any, number: int, fresh: Table, best: IntArray, chance: FloatArray) -> FloatArray:
-    """Return how likely each new row is nobody of the reference.
+    """Return how likely each new row is no entity of the reference.
 
-    With n reference rows, "nobody" weighs n and reference row j the likelihood ratio of the pair: the ratio of the two
-    for the likeliest one is known, and so is its probability.
+    With n reference rows, "nobody" has the weight n, and reference row j that of the likelihood ratio of the pair. The
+    probability of the likeliest row is known; that of "nobody" follows from the ratio of their weights.
     """
     blocks, rows = links._placed
     nobody = np.empty(len(best))

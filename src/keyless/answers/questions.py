@@ -2,8 +2,8 @@
 
 What helps depends on what is in doubt:
 
-* no map is believed: known pairs of rows pin a map as they pin a regression of one table's factors on the other's, so
-  those rows are asked for that leave least uncertainty of it, one after the other (a greedy D-optimal design);
+* no map is believed: known pairs of rows pin a map as they pin a regression of one table's factors on the other's. So
+  rows are asked for, one after the other, whose answers leave the map least uncertain (a greedy D-optimal design);
 * a mirror image of the map fits as well: rows that every image moves far tell the images apart;
 * the map is believed, but rows are too alike: those rows are asked for whose answer settles most rows.
 """
@@ -37,19 +37,22 @@ _CANDIDATES = 5
 """Likeliest partners that are shown with a question, at most."""
 
 _BETTER_THAN_A_GUESS = 1.5
-"""Times as likely as any row of the table, from which a candidate is shown."""
+"""A candidate is shown if it is more than this many times as likely as a row of the table drawn at random."""
 
 _FACTORS = 12
-"""Leading factors of the reference that a map is pinned by, all alike: weak ones are common to both tables as well."""
+"""Leading factors of the reference by which a map is pinned. All count alike: both tables have weak ones in common,
+too."""
 
 _MOST_ROWS = 5_000
-"""Rows among which the best to ask for are sought; of more, so many are taken evenly from the table."""
+"""Most rows among which the best ones to ask for are sought; of a larger table so many are taken, evenly."""
 
 _CLEAR = 0.5
-"""Belief in a map that is clear of chance and in doubt for its mirror images only; a wrong map has such images, too."""
+"""From this belief on, a map that is in doubt for its mirror images is clear of chance, and only the images are in
+doubt. A wrong map has mirror images, too."""
 
 _AS_GOOD = 1.5
-"""Mirror images whose rows are up to this many times as far from their partners as those of the best one count."""
+"""A mirror image counts if the mean squared distance of its rows from their partners is up to this many times that of
+the best image."""
 
 _LIKELY = 0.1
 """Probability from which a row counts as a likely partner."""
@@ -114,8 +117,8 @@ def known_rows(links: Any, name: str, kind: Literal["known", "forbidden"] = "kno
 
     Args:
         links: the result.
-        name: of the table.
-        kind: which of the two.
+        name: name of the table.
+        kind: `"known"` for one entity, `"forbidden"` for not.
     """
     told = links.choices.get("told", {}).get(kind, {}).get(name, [])
     return np.asarray(told, dtype=np.int64).reshape(-1, 2)
@@ -125,7 +128,7 @@ def _asked(links: Any, name: str, count: int, skip: Sequence[int]) -> list[Quest
     """Return the questions about one table."""
     link = links.found[name]
     told = known_rows(links, name)[:, 0]
-    # An answer names rows by their ids: rows that share one cannot be asked for.
+    # An answer names rows by their ids: rows that share an id cannot be asked for.
     free = ~pd.Index(links.tables[0].row_ids).duplicated(keep=False)
     free[list(skip)] = False
     free[told] = False
@@ -189,7 +192,7 @@ def _pinning(links: Any, free: BoolArray, count: int, told: IntArray, verdict: s
 
 
 def _evenly(rows: IntArray) -> IntArray:
-    """Return all rows where they are few, else some of them, evenly taken."""
+    """Return all rows if they are few, else some of them, evenly taken."""
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(np.int64))]
 
 
@@ -252,24 +255,24 @@ def _telling_images_apart(links: Any, name: str, free: BoolArray, count: int) ->
 
 
 def _positions(links: Any, number: int, rows: IntArray, partners: IntArray) -> tuple[NumpyArray, NumpyArray]:
-    """Return where matched rows and their partners lie on the directions that go together, leading ones first."""
+    """Return where matched rows and their partners lie along canonical pairs of directions, the leading ones."""
     rank = max(1, len(rows) // ROWS_PER_FACTOR)
     sides = [_factors(links, table, places, rank) for table, places in ((0, rows), (number, partners))]
     left, correlations, right = np.linalg.svd(sides[0].T @ sides[1] / len(rows), full_matrices=False)
     known = np.minimum(correlations[:LEADING], SOFT_CORRELATION)
-    # On this scale a squared distance is twice the nats that speak against a pair, nearly.
+    # On this scale a squared distance is nearly twice the nats that speak against a pair.
     weight = known / np.sqrt(1 - known**2)
     return sides[0] @ left[:, :LEADING] * weight, sides[1] @ right[:LEADING].T * weight
 
 
 def _moved(left: NumpyArray, right: NumpyArray) -> NumpyArray:
-    """Return how far each row is moved at least by the mirror images that fit, in standard deviations."""
+    """Return how far, in standard deviations, every mirror image that fits moves each row at the least."""
     far = np.argsort(-np.sum(left**2, axis=1), kind="stable")[:OUTERMOST]
     own = cdist(left[far], right[far]).argmin(axis=1)
     costs, distances = [], []
     for turn in turns(left.shape[1]):
         apart = cdist(left[far] @ turn, right[far], "sqeuclidean")
-        # A direction that tells no row from another may be turned as one likes.
+        # If most rows keep their partners, the turned directions tell no row from another: this image settles nothing.
         if np.mean(apart.argmin(axis=1) != own) > 0.5:
             costs.append(apart.min(axis=1).mean())
             distances.append(np.linalg.norm(left - left @ turn, axis=1))
@@ -283,10 +286,10 @@ def _moved(left: NumpyArray, right: NumpyArray) -> NumpyArray:
 
 
 def _settling(links: Any, name: str, free: BoolArray, count: int) -> list[Chosen]:
-    """Return the rows whose answer is expected to settle most rows, each after the answers before it."""
+    """Return the rows whose answer is expected to settle most rows, each given the answers about those before it."""
     link = links.found[name]
     partners, nobody = soft_answers(link)
-    # "Nobody" is a candidate that no other row has.
+    # Each row has a "nobody" of its own, which is no candidate of any other row.
     partners = sparse.csr_array(sparse.hstack([partners, sparse.diags_array(nobody)], format="csr"))
     partners.eliminate_zeros()
     right = float(link.probability.sum())
@@ -341,7 +344,7 @@ def settled_rows(partners: sparse.csr_array) -> NumpyArray:
     j: its other candidates share what j had.
 
     Args:
-        partners: probabilities, rows × partners, with a column of its own for each row that may have nobody.
+        partners: probabilities, rows × partners; the "nobody" of each row that may have no partner is one more column.
     """
     rows = np.repeat(np.arange(partners.shape[0]), np.diff(partners.indptr))
     chance = np.minimum(partners.data, 1.0)

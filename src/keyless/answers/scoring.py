@@ -17,10 +17,10 @@ from keyless.knowledge import known_partners
 __all__ = ["Rate", "Score", "Threshold", "rate", "score_against", "threshold"]
 
 BANDS = (0.0, 0.5, 0.9, 0.99, 1.0)
-"""Edges of the bands of stated probability that the calibration is told for; those of the report."""
+"""Edges of the bands of stated probability for which calibration is given; the report has the same."""
 
 CONFIDENCE = 0.95
-"""An interval holds the true share in at least so many of all cases."""
+"""An interval holds the true share in at least this share of all cases."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Threshold:
 
 
 def threshold(links: Any, *, precision: float = 0.95, table: str | None = None) -> Threshold:
-    """Return the lowest probability to cut at so that matches kept are expected to be right often enough.
+    """Return the lowest probability from which matches can be kept so that enough of them are expected right.
 
     Args:
         links: the result.
@@ -122,7 +122,7 @@ class Score:
         stated: mean of the probabilities that were stated for those matches; compare it with `precision`.
         calibration: per band of stated probability (from, to): rows, mean stated probability, share that is right and
             its interval (low, high).
-        calibration_error: mean over these rows of |stated − right| by band.
+        calibration_error: mean over these rows of |stated − right|, of which both are means over the row's band.
     """
 
     precision: Rate
@@ -151,7 +151,7 @@ def score_against(links: Any, pairs: Any, *, min_probability: float = 0.0) -> Sc
         pairs: pairs (reference id, row id), the row id missing where a row is known to have no partner; by table name
             for several tables, or a frame with a column `table`. Or, per table, the row number of each reference row's
             partner, −1 for none. Reference rows that are not named are not looked at.
-        min_probability: matches below are counted as not made.
+        min_probability: matches that are less likely count as not made.
     """
     known = known_partners(links.tables, pairs, name="pairs")
     made, right, true, found = [], [], 0, 0

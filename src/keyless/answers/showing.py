@@ -15,10 +15,10 @@ __all__ = ["shown", "shown_guess", "stated"]
 _LONG_NUMBER = re.compile(r"-?\d+([.,])\d{4,}")
 
 _LONGEST = 30
-"""Characters of a text that are shown."""
+"""Most characters of a text that are shown."""
 
 _CERTAIN = 0.999
-"""The highest probability that is stated; what is above is told as more than it."""
+"""The highest probability that is stated as a number; a higher one is shown as ">0.999"."""
 
 
 def stated(probability: float) -> str:

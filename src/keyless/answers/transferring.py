@@ -1,4 +1,4 @@
-"""Carry a column of one table over to another, by all that the rows may be."""
+"""Carry a column of one table over to another, weighed by all partners that rows may have."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Link tables of many rows by one factor model of all their columns.
 
-A map turns the latents of one table onto those of another. Under it every row has few likely partners, the nearest rows
-in the space where distance is likelihood. The model of all columns is fitted to sampled rows that are sure of their
-partner, all rows are matched by it, and the rows it has not seen tell how good it is. Nothing here grows faster than
-the number of rows (times a slowly growing factor in the search for neighbours), and rows are worked on in shards.
+A map turns the latents of one table (the factors that its model gives its rows) onto those of another. Under the map
+every row has few likely partners: the nearest rows in the space where distance is likelihood. The model of all columns
+is fitted to sampled rows that are sure of their partner. All rows are matched by this model, and the rows that it was
+not fitted to tell how good it is. Time and memory grow no faster than the number of rows (times a slowly growing factor
+in the search for neighbours), and rows are worked on in shards, which are parts of a table.
 """
 
 from __future__ import annotations
@@ -56,23 +57,27 @@ __all__ = ["ColumnLink", "ColumnSearch"]
 Stage = TypeVar("Stage")
 
 _MODEL_ROWS = 20_000
-"""Rows a model is fitted to; more do not make its errors matter less."""
+"""The most rows that a model is fitted to. With more rows the errors of the model would not matter less."""
 
 _GAP_ROWS = 10_000
-"""The same where entries are missing, which takes longer."""
+"""The most rows that a model is fitted to where entries are missing: fitting takes longer then."""
 
 _GROWN_ROWS = 1_000
-"""Rows farthest out of each table on which a map is grown where no other proposal is promising."""
+"""How many rows of each table, those farthest from the middle, a map is grown on if no other proposed map is
+promising."""
 
 _LEFTOVER_ROUNDS = 10
-"""How often rows that are left over look for partners among those left over, where all must have one."""
+"""How often, at the most, rows without match are compared with those of the other table, if every row must have a
+partner."""
 
 _ARRAYS_OF_A_CELL = 6
-"""Arrays of a cell's rows × rank that the search for neighbours in it holds: both sides, their pieces, an index."""
+"""How many arrays, each rows of a cell × rank, the search for neighbours in a cell holds: both sides, their pieces and
+an index. The workers of a cluster must have memory for so many."""
 
 _ROUNDS = 8
 _ENOUGH = 0.5
-"""A model is fitted again, at most `_ROUNDS` times, until this share of sampled rows have surely found a partner."""
+"""A model is fitted again, at most `_ROUNDS` times, until more than this share of sampled rows have surely found a
+partner."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +85,14 @@ class ColumnLink:
     """Tables linked to a reference, the first of them.
 
     Attributes:
-        matched: per other table, who belongs to whom, every table against all the others joined.
+        matched: per other table, its matches, every table matched against all the others joined.
         maps: per other table, the map it was found by.
-        tests: per other table, how its matches did where the model had not seen the rows.
+        tests: per other table, how good its matches are for rows that the model was not fitted to.
         chance: per other table, the scores that the search reaches where there is nothing to find.
         model: factor model over the columns of all tables side by side.
-        evaluations: distances looked at.
-        recall: share of sampled rows whose likeliest partner the search for neighbours found, the worst of all.
+        evaluations: how many distances were looked at.
+        recall: share of sampled rows whose likeliest partner the search for neighbours found; the lowest of all
+            searches.
         status: how the search ended.
     """
 
@@ -108,14 +114,15 @@ class ColumnSearch:
         rank: the most factors there are; None: found from the data.
         every_row: whether every row of the smaller table has a partner; None: decided from the data.
         constraints: which rows may, must or must not be the same entity.
-        shared: numbers of columns that measure the same thing, per pair of tables; those with the reference are used.
-        thorough: whether a map that nothing else finds is sought by canonical growth.
-        comparisons: how often the link is destroyed and searched for.
+        shared: numbers of columns that measure the same thing, per pair of tables; only those of the reference with
+            another table are used.
+        thorough: whether a map is sought by canonical growth where nothing else finds one.
+        comparisons: how often the link is destroyed and sought again, which tells what chance reaches.
         seed: of all random numbers.
         callback: called with stage, step, total and objective.
         deadline: when to stop and return the best so far.
         stages: keeps finished stages, so that a search that was cut off goes on where it was.
-        device: the card that computes, as `arrays.find_device` has it; None: the processor.
+        device: the graphics card that computes, as `arrays.find_device` returns it; None: the processor computes.
     """
 
     def __init__(
@@ -135,7 +142,8 @@ class ColumnSearch:
         device: Any = None,
     ) -> None:
         self.thorough, self.stages = thorough, stages or Checkpoints(None, "")
-        # Rows of this process's memory would have to travel to others, who are there for those that they can read.
+        # Rows in the memory of this process would have to be sent to other workers, which are meant for rows that they
+        # can read from disk.
         on_disk = all(isinstance(table.values, OnDisk) for table in tables)
         self.workers = current_workers() if on_disk else LOCAL
         self.on_cluster = self.workers is not LOCAL
@@ -182,7 +190,7 @@ class ColumnSearch:
         )
 
     def stage(self, name: str, make: Callable[[], Stage]) -> Stage:
-        """Return a stage as it was kept, or make it: what is drawn in it does not depend on stages before it."""
+        """Return a stage that was kept, or make it. Its random numbers do not depend on the stages before it."""
         self.rng = np.random.default_rng([self.seed, 71, *name.encode()])
         return self.stages.stage(f"columns-{name}", make)
 
@@ -206,7 +214,7 @@ class ColumnSearch:
     def join(
         self, left: Entities, right: Entities, number: int
     ) -> tuple[ProposedMap, Entities, tuple[Matched, Tested], tuple[float, ...]]:
-        """Join one more table to the reference and those already joined to it."""
+        """Join one more table to the reference and the tables already joined to it."""
         rank = max(left.model.rank, right.model.rank)
         left, right = (replace(side, model=padded(side.model, rank)) for side in (left, right))
         places = left.positions(), right.positions()
@@ -246,7 +254,7 @@ class ColumnSearch:
         return (left.model, right.model), self.fitted
 
     def mapped(self, places: Places, number: int, limits: Limits) -> ProposedMap:
-        """Return the first proposed map that convinces, else the one that most held-out rows confirm."""
+        """Return the first proposed map that convinces, else the one that is confirmed by the most held-out rows."""
         best: ProposedMap | None = None
         for proposed in filter(None, self.proposals(places, number, limits)):
             best = proposed if best is None else _better(best, proposed)
@@ -272,7 +280,7 @@ class ColumnSearch:
         return None if pairs is None or not len(pairs) else from_pairs(*places, pairs, name=name, rng=self.rng)
 
     def chance(self, places: Places) -> tuple[float, ...]:
-        """Return what the search reaches where there is nothing to find."""
+        """Return the scores that the search reaches where there is nothing to find."""
         scores = []
         for repeat in range(self.comparisons):
             if self.expired():
@@ -289,10 +297,10 @@ class ColumnSearch:
         """Fit one model to both sides, from a sample of rows that have surely found each other.
 
         Returns:
-            Both sides under it, and the share of sampled rows that were sure.
+            Both sides with this model, and the share of sampled rows that were sure of their partner.
         """
         gaps = not (left.uniform and right.uniform)
-        # Half of the rows at the most: the others tell how good it is.
+        # Half of the rows at the most: the others tell how good the model is.
         rows = sampled(len(left), min(_GAP_ROWS if gaps else _MODEL_ROWS, len(left) // 2), self.rng)
         self.fitted, limits = rows, self.limits(left, number)
         found = self.candidates(left, right, places, parts=limits.parts(rows))
@@ -302,7 +310,7 @@ class ColumnSearch:
             return left, right, 0.0
         (first, seen), (second, seen_too) = left.scores(pairs[:, 0]), right.scores(pairs[:, 1])
         values, mask = np.concatenate([first, second], axis=1), np.concatenate([seen, seen_too], axis=1)
-        # Tables with factors of their own have more of them together than either has.
+        # Where tables have factors of their own, both together have more factors than either table.
         rank = min(
             left.model.rank + 5, self.largest_rank if self.rank_given else max(self.largest_rank, left.model.rank)
         )
@@ -341,7 +349,7 @@ class ColumnSearch:
         number: int,
         proposed: ProposedMap,
     ) -> tuple[Matched, Tested]:
-        """Match all rows of two sides; where the map is convincing, those left over look for each other again."""
+        """Match all rows of two sides; where the map is convincing, rows without match are compared again."""
         limits = self.limits(left, number)
         remaining = partial(time_left, self.deadline)
 
@@ -363,7 +371,7 @@ class ColumnSearch:
                 break
             found = found + self.candidates(left, right, places, parts=limits.parts(rows, columns), every=True)
             matched = match(found)
-            # Where everybody has a partner the search goes on until they are found, or no more are.
+            # If every row has a partner, the search goes on until all partners are found, or a round finds no more.
             if not matched.every_row or np.count_nonzero(matched.permutation < 0) == len(rows):
                 break
         told = np.union1d(self.fitted, limits.known[:, 0])
@@ -399,7 +407,7 @@ class ColumnSearch:
         )
 
     def candidates(self, left: Entities, right: Entities, places: Places, **chosen: Any) -> Candidates:
-        """Find candidates, and keep count of the work."""
+        """Find candidates, and count how many distances are looked at."""
         found = find_candidates(left, right, places, seed=self.seed, **chosen)
         self.evaluations += found.evaluations
         self.recall = min(self.recall, found.recall)
@@ -418,7 +426,7 @@ class ColumnSearch:
         return self.by_pairs(places, pairs[pairs[:, 1] >= 0], "canonical growth")
 
     def similar(self, number: int) -> IntArray | None:
-        """Return rows of the reference and of a table, k × 2, that are near by columns that both have."""
+        """Return pairs of a reference row and a row of a table, k × 2, that are near by the columns that both have."""
         columns = self.shared.get((0, number))
         if not columns:
             return None
@@ -442,7 +450,7 @@ class ColumnSearch:
         return is_late(self.deadline)
 
     def report(self, stage: str, step: int, total: int, objective: float) -> None:
-        """Tell how far things are."""
+        """Tell the callback how far the search is."""
         if self.callback is not None:
             self.callback(stage, step, total, objective)
 

@@ -1,9 +1,9 @@
 """Match rows by one factor model of the columns of both tables.
 
-A map between factors asks nothing of the tables but that some factors go together. Where both tables show the same
-factors, one model of all columns says more: it needs fewer rows, and it knows how little a row with gaps says. The
-model is fitted to pairs that are sure, and rows are matched by it, in turn. It begins where a search for a map has
-ended, or with a rotation that turns the factors of one table onto those of the other.
+A map between factors asks only that some factors of both tables go together. Where both tables show the same factors,
+one model of all columns says more: it needs fewer rows, and it knows how little a row with gaps says. In turn, the
+model is fitted to pairs that are sure, and rows are matched by the model. The first pairs come from a search for a map,
+or from a rotation that turns the factors of one table onto those of the other.
 """
 
 from __future__ import annotations
@@ -39,43 +39,48 @@ from keyless.sizes import FEW_ROWS
 __all__ = ["MOST_COLUMNS", "ColumnModel", "are_few", "has_gaps", "is_narrow", "stands_out", "suits"]
 
 _FEW_GAPS = 0.01
-"""Share of entries missing up to which filling them loses next to nothing."""
+"""Share of missing entries up to which a table counts as one without gaps: filling so few loses next to nothing."""
 
 MOST_COLUMNS = 200
 """Columns of all tables together up to which a model of them is fitted in seconds."""
 
 _FOLDS, _FINER = 4, 4
-"""Folds of left rows, each judged by a model that has not seen their pairs; and into how many each is split at last."""
+"""Into how many folds left rows are dealt, each judged by a model that has not seen its pairs; and into how many parts
+each fold is split at the end, so that every model lacks fewer pairs."""
 
 _STEPS, _FINER_STEPS = 40, 10
-"""Steps of a model's fit from that of the round before, and from a model that lacks a few more pairs."""
+"""The most steps in which a model is fitted that begins with the model of the round before; and the most steps of one
+that begins with a model that lacks a few more pairs."""
 
 _ROUNDS, _PATIENCE = 8, 2
-"""The most rounds of matching and fitting, and how many of them may bring nothing."""
+"""The most rounds of matching and fitting, and how many rounds in a row may bring no better matching."""
 
 _SURE = 0.5
 """Probability from which a pair is used to fit the model."""
 
 _PAIRS_PER_FACTOR = 2
-"""Pairs of rows that each factor of the model asks for; the data drop factors that they do not support."""
+"""Pairs of rows that the model needs for each factor. The fit drops factors that the data do not support."""
 
 _RANK = 24
-"""Factors of the model at the most where those of each table by itself were not counted. Ranks below 12 lose much."""
+"""The most factors of the model where the factors of each table by itself were not counted. With fewer than 12 much is
+lost."""
 
 _MODEL_ROWS = 300
-"""Rows of a table that its own model is fitted to; more do not find more factors that a rotation can be told by."""
+"""The most rows of a table that its own model is fitted to: more rows do not find more factors that tell a rotation."""
 
 _MORE_FACTORS = 5
-"""Factors that both tables together may show beyond those of either."""
+"""How many more factors both tables together may show than the one with more factors."""
 
 _LITTLE_SEEN = 0.5
-"""Share of entries seen below which factors of few rows are told so badly that many models and rotations are tried."""
+"""Share of observed entries below which few rows show the factors so badly that several models and many rotations are
+tried."""
 
 _KICKS = 3
-"""Rounds in which rotations next to the best one are looked at, of few rows of which little is seen."""
+"""Rounds in which rotations near the best one are tried, too, where rows are few and few entries are observed."""
 
 _HELD_NOISE = 0.01
-"""Part of a column's variance that is noise, in models of tables with so few entries that it cannot be estimated."""
+"""Part of a column's variance that is taken to be noise in models of tables with so few observed entries that the noise
+cannot be estimated."""
 
 _FEWEST_PAIRS = 16
 """Sure pairs below which no model is fitted."""
@@ -112,7 +117,7 @@ def stands_out(matching: Matching) -> bool:
 
 
 class ColumnModel:
-    """The rows of two tables while they are matched by a model of all columns, and it is fitted to them, in turn.
+    """Two tables whose rows are matched by a model of all columns, which is fitted to the matches, in turn.
 
     Args:
         left: the left table.
@@ -126,21 +131,23 @@ class ColumnModel:
         self.largest_rank = max(left.max_rank, 1)
         self.rank = min(self.largest_rank, _RANK)
         self.limits, self.deadline, self.allowed = limits, deadline, limits.mask()
-        # Where a row may be matched to few others, as inside groups, each of them is the likelier beforehand.
+        # Where a row may be matched to few others only, as inside groups, each of them is likelier before any number is
+        # compared.
         self.head_start = limits.head_starts()
         self.gaps = has_gaps(left, right)
         self.seen = min(float(side.mask.mean()) for side in (left, right))
         self.refinement = Refinement(left.factors().compact, right.factors().compact, limits=limits)
-        # Dealt along the first factor, so that neither chance nor the order of rows decides. What has not seen a fold
-        # has not seen its parts.
+        # Rows are dealt to folds along the first factor, so that neither chance nor the order of rows decides. A model
+        # that has not seen a fold has not seen the parts of the fold either.
         place = np.argsort(np.argsort(self.refinement.left[:, 0], kind="stable"))
         self.folds = place % _FOLDS
         self.parts = self.folds * _FINER + place // _FOLDS % _FINER
 
     def found(self, *, quick: bool = False) -> tuple[str, NumpyArray, Matching | None] | None:
-        """Return where the factors of one table are turned onto those of the other, and what that leads to.
+        """Turn the factors of one table onto those of the other, and return what that leads to.
 
-        Of many rows only the tables' own models are tried, and the coupling is for others to refine.
+        Where rows are many, only the tables' own models are tried, and no matching is made: the search for a map
+        refines the coupling.
 
         Args:
             quick: whether only the tables' own models are tried.
@@ -220,7 +227,7 @@ class ColumnModel:
         return replace(form, left=factors[0], right=factors[1], matching=matching)
 
     def _finer(self, found: Matching, models: Sequence[FactorModel | None]) -> Matching:
-        """Return the matching of few rows by models that lack fewer pairs, each begun from one that lacks more."""
+        """Return the matching of few rows by models that lack fewer pairs, if partners stand out more then."""
         rows, columns = self._sure(found.coupling)
         if not _FEWEST_PAIRS <= len(rows) <= FEW_ROWS:
             return found
@@ -273,10 +280,10 @@ class ColumnModel:
 
 
 def _plan(models: Sequence[FactorModel], largest_rank: int, *, sparse: bool) -> list[tuple[str, int]]:
-    """Return kinds and ranks of models of the tables: their own, and others at the larger rank and above.
+    """Return kinds and ranks of the models that are tried: the tables' own, and others with the larger rank or more.
 
-    The rank of a table with few entries is found too small more often than too large, and one factor too many does
-    little harm. Models of tables with many entries need no such help if they have the same rank.
+    The rank of a table with few observed entries is found too small more often than too large, and one factor too many
+    does little harm. Tables with many observed entries need no other models if both have the same rank.
     """
     rank = max(model.rank for model in models)
     plan = [("own", rank)]
@@ -288,7 +295,7 @@ def _plan(models: Sequence[FactorModel], largest_rank: int, *, sparse: bool) -> 
 
 
 def _model(kind: str, rank: int, own: FactorModel, values: NumpyArray, mask: BoolArray) -> FactorModel:
-    """Return a model of one table with so many factors."""
+    """Return a model of one table with `rank` factors."""
     if kind == "own":
         return padded(own, rank)
     return fit_at_rank(values, mask, rank, held_noise=_HELD_NOISE if kind == "held" else None)

@@ -1,7 +1,8 @@
-"""Do the directions of a map bear each other out? Partners chosen by all other directions are compared along each.
+"""Do the directions of a map confirm each other? Along each direction, partners are compared that all others chose.
 
-The best of many wrong partners stands out, too, where the same directions choose and judge it. A direction that had no
-part in the choice shows no correlation of wrong partners, except as far as the map was fitted to them.
+Where the same directions choose a partner and judge it, the best of many wrong partners stands out, too. Along a
+direction that had no part in the choice, wrong partners are not correlated, except as far as the map was fitted to
+them.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ from keyless.pairs.posterior import scaled
 __all__ = ["BY_ITSELF", "corroboration"]
 
 BY_ITSELF = 0.1
-"""Nats that are added to what directions say, before it is compared: less is shown by any hundred rows."""
+"""Nats per pair that are added to what directions say before it is compared: any hundred rows show less than this."""
 
 _FARTHEST = 3.0
-"""Standard deviations: rows farther out along a direction count as this far."""
+"""Standard deviations from the mean: a row that is farther out along a direction counts as this far out."""
 
 _MOST = 0.99
-"""Correlation above which a direction counts no more: one column that is nearly the same in all rows reaches it."""
+"""The highest correlation that a direction is counted with: one column that is nearly the same in all rows reaches
+it."""
 
 
 def corroboration(fit: CrossFit, folds: IntArray, common: float, left: NumpyArray, right: NumpyArray) -> float:
     """Return what each direction says about partners that the other directions chose, in nats per pair.
 
-    It is −½ Σ log(1 − r²) over directions; r is the correlation along one of them, of rows that were matched without
-    it. Every left row is judged by a map that has not seen it.
+    The result is −½ Σ log(1 − r²), summed over directions; r is the correlation along one direction, of rows that were
+    matched without that direction. Every left row is judged by a map that has not seen it.
 
     Args:
         fit: the map.
@@ -59,9 +61,9 @@ def _told(own: NumpyArray, others: NumpyArray, correlations: NumpyArray) -> Nump
     """Return the log-likelihood ratios of all pairs along one direction.
 
     Args:
-        own: where each left row is.
-        others: left × right rows, where each right row is by the map that judges the left row.
-        correlations: of partners, by that map.
+        own: the place of each left row along the direction.
+        others: left × right rows, the place of each right row by the map that judges the left row.
+        correlations: per left row, the correlation of partners by that map.
     """
     rho, x = correlations[:, None], own[:, None]
     ratios = (2 * rho * x * others - rho**2 * (x**2 + others**2)) / (2 * (1 - rho**2)) - 0.5 * np.log1p(-(rho**2))

@@ -1,12 +1,12 @@
-"""What chance reaches on these very tables: the found link is crossed, and the search runs on tables of other entities.
+"""Measure what chance reaches on these very tables: the found link is crossed, and different entities are searched.
 
 Rows are split in halves H and K, partners together. If the link is right, the left rows of H and the right rows of K
 are tables of different entities from exactly these populations, with all their groups, trends and outliers. Whatever a
-search finds between them is chance. If the link is wrong, the left rows of H and their own supposed partners are no
-better.
+search finds between them is chance. If the link is wrong, the left rows of H fit their own supposed partners no better
+than that.
 
-Halves may be too small to tell. Where partners stand out all the same, all rows are compared: chance is what a search
-finds when every left row may be matched to the right rows of the other half alone.
+Halves may be too small to tell anything. Where partners stand out all the same, all rows are compared: chance is what a
+search finds when every left row may be matched to the right rows of the other half alone.
 """
 
 from __future__ import annotations
@@ -34,39 +34,43 @@ from keyless.sizes import TELLING_ROWS
 __all__ = ["FAR_ABOVE", "FOUND_AGAIN", "SOMEWHAT_ABOVE", "Crossing", "crossings"]
 
 _MOST_PAIRS = 500
-"""Matched pairs that are split: more would take longer and tell no more."""
+"""The most matched pairs that are split into halves: more would take longer and tell no more."""
 
 _MOST_ROWS = 800
-"""Rows of the larger table that are split with them, those without partner among them."""
+"""The most rows of the larger table that are split into halves, rows without partner included, unless too few pairs
+would be left."""
 
 _FEWEST_BY_COLUMNS = 40
 """Matched pairs below which halves are too small for a model of all columns; the factors of one table are shuffled
 instead."""
 
 _HALF_TELLS = 0.5
-"""Part of the nats that the whole tables reach, below which halves of them are too small for a model of all columns."""
+"""Part of the nats that the whole tables reach. Where their halves reach less, halves are too small for a model of all
+columns, and factors are shuffled instead."""
 
 FAR_ABOVE = 1.6
-"""Nats above chance from which a link need not be found again."""
+"""Nats above chance from which a link is believed without being found again in half of the rows."""
 
 _CLEAR = 0.7
 """Nats by which partners must stand out more than by chance where directions are not compared; see `Crossing`.
 Strangers were seen to reach 0.4 on real tables."""
 
 _CLEAR_WITH_DIRECTIONS = 1.1
-"""The same, with what directions say about each other: 24 pairs of tables of other entities reached 0.9 at the most,
-links that are right 1.2 and more (pairs of benchmarks/bench_verdict.py with other seeds than it reports)."""
+"""The same where what directions say about each other is added: 24 pairs of tables of different entities reached 0.9 at
+the most, right links 1.2 and more (pairs of benchmarks/bench_verdict.py with other seeds than it reports)."""
 
 _NO_BETTER = 0.5
-"""Part of the nats above chance that are asked for, below which a link that is not found again is given up."""
+"""Part of the required nats above chance (`Crossing.clear`): a link that reaches less and is not found again is given
+up."""
 
 FOUND_AGAIN, SOMEWHAT_ABOVE = 0.5, 0.3
-"""Share of pairs that searches of half the rows find again, from which a link is believed that is only so many nats
-above chance. Of tables of other entities they found 0.03 again at the most where rows were 120 and more, of links that
-are right 0.55 to 0.8 (pairs of benchmarks/bench_verdict.py and real ones, with other seeds than those reported)."""
+"""Share of pairs that searches of half of the rows must find again, for a link to be believed that is only
+`SOMEWHAT_ABOVE` nats above chance. Of tables of different entities, with 120 rows and more, 0.03 of the pairs were
+found again at the most; of right links 0.55 to 0.8 (pairs of benchmarks/bench_verdict.py and real ones, with other
+seeds than those reported)."""
 
 _ENOUGH_TO_GIVE_UP = 2
-"""Comparisons without any hope after which no further one is made."""
+"""Comparisons after which no further one is made if all of them are hopeless; see `Crossing.hopeless`."""
 
 _HARDLY = 0.1
 """Share of pairs found again below which a link counts as not found again."""
@@ -75,16 +79,17 @@ _ROUNDS = 10
 """Rounds of refining the found pairs of a half."""
 
 _STANDS_OUT = 0.8
-"""Part of log(rows) nats by which partners stand out in a link that is compared with all rows where halves say nothing.
-35 pairs of tables of other entities reached 0.78 at the most (real ones, and those of benchmarks/bench_verdict.py, with
-other seeds than those reported)."""
+"""Part of log(rows) nats by which partners must stand out, for a link to be compared among all rows where halves say
+nothing. 35 pairs of tables of different entities reached 0.78 at the most (real ones, and those of
+benchmarks/bench_verdict.py, with other seeds than those reported)."""
 
 _MOST_COMPARED = 500
-"""Rows up to which all of them are compared: a search of more takes long, and halves of more tell enough."""
+"""The most rows of a table for a comparison among all rows: a search of more takes long, and halves of more tell
+enough."""
 
 _CLEAR_OF_ALL_ROWS = 2.0
-"""Nats above chance from which a link is believed that is compared with all rows; see `Crossing`. The same tables of
-other entities reached 1.9 at the most; links that are right 2 to 5, but for handwritten digits."""
+"""Nats above chance from which a link that is compared among all rows is believed; see `Crossing`. The 35 pairs of
+tables of different entities reached 1.9 at the most; right links 2 to 5, except those of handwritten digits."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +98,12 @@ class Crossing:
 
     Attributes:
         same: how well partners stand out among the rows of a half, in nats above a guess; where all rows are compared,
-            each among candidates of its partner's half.
-        chance: how well partners stand out that a search finds among rows of different entities.
+            each row has the candidates of its partner's half.
+        chance: how well the partners stand out that a search finds among rows of different entities, in nats above a
+            guess.
         borne_out: what each direction says about partners that the other directions chose, among the rows of a half, in
             nats per pair; see `keyless.engine.corroboration`.
-        borne_out_by_chance: the same where the search found them among rows of different entities.
+        borne_out_by_chance: the same about partners that the search found among rows of different entities.
         again: share of the found pairs that a search from nothing finds again in half of the rows; None where that was
             not tried: the comparison was clear without it, rows were too few, or all rows were compared.
         halved: whether chance was told by halves of the rows; otherwise factors were shuffled.
@@ -116,12 +122,12 @@ class Crossing:
 
     @property
     def excess(self) -> float:
-        """Nats by which partners stand out more than chance makes them."""
+        """Nats by which partners stand out more than by chance."""
         return self.same - self.chance
 
     @property
     def corroboration(self) -> float:
-        """How many times as much directions say about each other as by chance, as a logarithm."""
+        """Logarithm of how many times as much directions say about each other as by chance."""
         return math.log((self.borne_out + BY_ITSELF) / (self.borne_out_by_chance + BY_ITSELF))
 
     @property
@@ -142,7 +148,7 @@ class Crossing:
 
     @property
     def hopeless(self) -> bool:
-        """Whether chance does as well, and the pairs are not found again."""
+        """Whether the link is hardly better than chance, and its pairs are not found again."""
         return self.above_chance < _NO_BETTER * self.clear and (self.again or 0.0) < _HARDLY
 
 
@@ -160,9 +166,10 @@ def crossings(
         form: factors of both tables and their matching.
         permutation: the right row of each left row, −1 for none.
         task: what the search was given, rows in the engine's order; its callback is called after each comparison, with
-            stage `"chance"` and the nats that chance reached; not after one of all rows.
+            stage `"chance"` and the nats that chance reached; not after a comparison among all rows.
         sides: both tables; None where rows are many.
-        early: whether the link is compared once more later, so that all rows are compared only where it is hopeless.
+        early: whether the link may be compared again later; then all rows are compared only if this comparison is
+            hopeless.
     """
     limits = task.within((len(permutation), len(form.right.scores)))
     starts, deadline = task.starts, task.deadline
@@ -200,12 +207,12 @@ def crossings(
 
 
 def _may_tell_more(found: Sequence[Crossing], form: Form) -> bool:
-    """Tell whether all rows may tell more than halves did: there are few, and partners stand out all the same."""
+    """Tell whether all rows may tell more than halves did: rows are few, and partners stand out all the same."""
     rows, matching = max(form.matching.ratios.shape), form.matching
     believed = found[0].proven or np.mean([one.above_chance for one in found]) > found[0].clear
     if believed or rows > _MOST_COMPARED:
         return False
-    # By the map: predictions make partners stand out that far in tables of other entities, too.
+    # The map is asked: by predictions, partners stand out that far in tables of different entities, too.
     refinement = Refinement(form.left.compact, form.right.compact, limits=Limits(matching.ratios.shape))
     by_map = refinement.run(matching.coupling, rounds=1, common=matching.common)
     return bool(by_map.identification > _STANDS_OUT * np.log(rows))
@@ -214,9 +221,9 @@ def _may_tell_more(found: Sequence[Crossing], form: Form) -> bool:
 def _exchanged(
     form: Form, permutation: IntArray, rng: np.random.Generator, starts: Sequence[tuple[str, NumpyArray]]
 ) -> Crossing:
-    """Compare a link among all rows, each left row with candidates of its partner's half, and with those of the other.
+    """Compare a link among all rows: each left row has candidates of its partner's half, then those of the other half.
 
-    All rows speak for one map either way, which is why this tells more than halves do.
+    All rows speak for one map both times, which is why this tells more than halves do.
     """
     matched = np.flatnonzero(permutation >= 0)
     shape = len(permutation), len(form.right.scores)
@@ -239,11 +246,11 @@ def _halved(
     rng: np.random.Generator,
     starts: Sequence[tuple[str, NumpyArray]],
 ) -> Iterator[Crossing]:
-    """Yield comparisons of random halves of the rows, each with its own partners and with those of the other.
+    """Yield comparisons of random halves of the rows, each with its own partners and with those of the other half.
 
-    Rows that were matched to nobody are dealt to the halves as well. Where many are, the others were picked because
-    they agree; so the best pairs of chance are picked alike. Rows that seem to be repeats of matched ones are left out:
-    in the other half, the search for chance would find their true partners.
+    Rows that were matched to nobody are dealt to the halves as well. Where these are many, the matched rows were picked
+    because they agree; so the best pairs by chance are picked in the same way. Rows that seem to be repeats of matched
+    ones are left out: in the other half, the search for chance would find their true partners.
     """
     columns = len(form.right.scores)
     matched = np.flatnonzero(permutation >= 0)
@@ -277,7 +284,7 @@ def _halved(
 
 
 def _refined(refinement: Refinement, pairs: NumpyArray, factors: tuple[Factors, Factors]) -> Matching:
-    """Return what found pairs become when they are refined as those of a search are."""
+    """Return what found pairs become when they are refined like the pairs of a search."""
     found = refinement.run(pairs, rounds=_ROUNDS, common=float(pairs.sum()))
     return smoothed(found, [factors], limits=refinement.limits, by_map=(refinement.left, refinement.right))
 
@@ -287,7 +294,7 @@ def _measured(same: Matching, form: Form, chance: Form, *, clear: float) -> Cros
 
     Args:
         same: the found pairs.
-        form: factors of their rows.
+        form: factors of the rows of these pairs.
         chance: what a search found among rows of different entities.
         clear: nats above chance from which a link is believed.
     """
@@ -301,7 +308,7 @@ def _measured(same: Matching, form: Form, chance: Form, *, clear: float) -> Cros
 
 
 def _share_looked_at(pairs: int, rows: int) -> float:
-    """Return the share of the rows that is dealt to halves: all of few rows, but always enough pairs."""
+    """Return the share of the rows that is dealt to halves: all where rows are few, and always enough pairs."""
     pairs = max(pairs, 1)
     return min(1.0, _MOST_PAIRS / pairs, max(_MOST_ROWS / rows, TELLING_ROWS / pairs))
 
@@ -314,7 +321,7 @@ def _dealt(rng: np.random.Generator, rows: IntArray, share: float) -> tuple[IntA
 
 
 def _picked(matching: Matching, common: float) -> float:
-    """Return how well the surest pairs of a matching stand out, those of as many rows as given."""
+    """Return how well the surest pairs of a matching stand out, those of `common` left rows."""
     rest = np.argsort(-matching.coupling.max(axis=1), kind="stable")[max(round(common), 1) :]
     coupling = matching.coupling.copy()
     coupling[rest] = 0.0
@@ -330,7 +337,7 @@ def _halved_columns(
     rng: np.random.Generator,
     starts: Sequence[tuple[str, NumpyArray]],
 ) -> Iterator[Crossing]:
-    """Yield the same comparisons by models of all columns, which tell rows apart in smaller halves.
+    """Yield the comparisons of `_halved` by models of all columns, which tell rows apart in smaller halves.
 
     With most entries missing, halves may be too small even for such models, though all rows together stand out clearly.
     Then factors are shuffled instead.
@@ -362,13 +369,13 @@ def _halved_columns(
 
 
 def _groups_of(limits: Limits, rows: IntArray, columns: IntArray) -> Limits:
-    """Return which of some rows are in the same groups; what else is known about them is left aside."""
+    """Return limits that hold only the groups of some rows, and nothing else that is known about them."""
     groups = None if limits.groups is None else (limits.groups[0][rows], limits.groups[1][columns])
     return Limits((len(rows), len(columns)), groups)
 
 
 def _among(starts: Sequence[tuple[str, NumpyArray]], rows: IntArray, columns: IntArray) -> list[tuple[str, NumpyArray]]:
-    """Return named couplings of some rows, where they couple any of them."""
+    """Return the parts of named couplings that are about some rows, without those that couple none of them."""
     some = [(name, coupling[np.ix_(rows, columns)]) for name, coupling in starts]
     return [(name, coupling) for name, coupling in some if coupling.any()]
 
@@ -404,7 +411,7 @@ def _by_columns(
 
 
 def _nats_per_row(matching: Matching | None) -> float:
-    """Return how well partners stand out, rows without partner counted with nothing."""
+    """Return how well partners stand out, in nats per row of the smaller table; rows without partner count 0."""
     return 0.0 if matching is None else matching.identification * matching.common / min(matching.ratios.shape)
 
 
@@ -417,7 +424,8 @@ def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[
         chance = Search([view], limits, generations=FEW_GENERATIONS).run().matching
         found = Crossing(form.matching.identification, chance.identification, halved=False)
         if not form.by_columns:
-            # Rows that are numbered one by one in both tables stand out fully, by a single direction.
+            # Directions are compared as well: rows that are numbered in both tables stand out fully by a single
+            # direction.
             found = replace(
                 found,
                 borne_out=_borne_out(form.matching, form.left, form.right),
@@ -428,16 +436,20 @@ def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[
 
 
 def _repeats(form: Form, permutation: IntArray, limits: Limits) -> tuple[BoolArray, BoolArray]:
-    """Tell which rows without match are repeats of matched ones: all left ones if the caller says so."""
+    """Tell which rows without match are repeats of matched rows.
+
+    If the caller says that the left table repeats entities, all its rows without match are.
+    """
     if limits.shares:
         return permutation < 0, np.zeros(limits.shape[1], dtype=bool)
     return seem_repeated(form.matching.ratios, permutation)
 
 
 def _each_entity_once(form: Form, permutation: IntArray, limits: Limits) -> tuple[Form, Limits]:
-    """Return a link without the rows that seem to be repeats of matched ones, as it is where there are none.
+    """Return a link without the rows that seem to be repeats of matched rows, if there are any, and its limits.
 
-    Maps of a fold have seen a row that a row of the fold repeats, so that both data and chance would seem to be surer.
+    A map that was fitted without a fold has still seen the rows that rows of the fold repeat. With repeats, both the
+    link and chance would seem surer than they are.
     """
     repeats = _repeats(form, permutation, limits)
     rows, columns = (np.flatnonzero(~side) for side in repeats)
@@ -454,14 +466,14 @@ def _each_entity_once(form: Form, permutation: IntArray, limits: Limits) -> tupl
 def _is_changed(form: Form, limits: Limits) -> bool:
     """Tell whether shuffling can destroy a link.
 
-    Where a table has a single factor, all rows are matched along one direction. That table shuffled is the same table,
-    its rows in another order.
+    Where a table has a single factor, all rows are matched along one direction. After shuffling, that table is the same
+    table with its rows in another order.
     """
     return limits.groups is not None or min(form.left.rank, form.right.rank) > 1
 
 
 def _unchanged(form: Form) -> Iterator[Crossing]:
-    """Yield comparisons of tables of which one does not change by shuffling: chance reaches just what was found."""
+    """Yield comparisons where one table does not change by shuffling: chance reaches just what was found."""
     while True:
         yield Crossing(form.matching.identification, form.matching.identification, halved=False)
 
@@ -478,6 +490,6 @@ def _searched(form: Form, rows: IntArray, columns: IntArray, starts: Sequence[tu
 
 
 def _some(factors: Factors, rows: IntArray) -> Factors:
-    """Return the factors of some rows, whitened again; fewer of them for few rows."""
+    """Return the factors of some rows, whitened again; fewer factors where rows are few."""
     rank = max(2, min(factors.rank, len(rows) // ROWS_PER_FACTOR))
     return Factors(whitened(factors.scores[rows, :rank]), factors.strengths[:rank], min(factors.signal_rank, rank))

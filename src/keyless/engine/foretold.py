@@ -1,4 +1,4 @@
-"""Known pairs as a test of the map: does a search that does not know some of them foretell who their partners are?
+"""Known pairs as a test of the map: does a search that is not told some of these pairs foretell them?
 
 If it does, the map is right, whatever chance reaches on these tables. Pairs that the search knows prove nothing: with
 as many pairs as factors a map fits all of them.
@@ -22,19 +22,20 @@ from keyless.progress import Deadline, cut_short, is_late
 __all__ = ["FEWEST_KNOWN", "Foretold", "foretold_by_others"]
 
 FEWEST_KNOWN = 4
-"""Known pairs below which none is left out: three are the fewest that lead a search."""
+"""Known pairs below which none is left out: at least three are needed to lead a search."""
 
 _BEFORE = 2.0
-"""Pairs that are taken to be foretold as stated, before any is seen."""
+"""Pairs that are counted as foretold just as stated, before any left-out pair is looked at; see `Foretold.belief`."""
 
 _PROVEN = 1e-3
-"""Probability of foretelling known pairs as well by a map that says nothing, below which the map is believed."""
+"""The map is believed if a map that says nothing would foretell known pairs as well with a probability below this."""
 
 _PARTS = 10
-"""Parts of the known pairs that are left out in turn, each for one search."""
+"""Into how many parts known pairs are dealt. Each part is left out of one search."""
 
 _HOPELESS, _PARTS_OF_HOPELESS = 0.3, 5
-"""If the probability is above the first after so many parts, the map is given up and no further parts are tried."""
+"""If the same probability is above `_HOPELESS` after `_PARTS_OF_HOPELESS` parts, known pairs will hardly prove the map,
+and no further parts are tried."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,10 @@ class Foretold:
     """How well known pairs are foretold by searches that were not told them.
 
     Attributes:
-        pairs: how many were left out.
-        first: of how many of them the true partner is the first choice.
-        expected: of how many of them that was to be expected, by the probabilities that were stated for these rows.
-        chance: how likely they would be foretold as well by a map that says nothing; 1 where none was left out.
+        pairs: how many known pairs were left out.
+        first: for how many of these pairs the true partner is the first choice.
+        expected: for how many of these pairs that was expected, by the probabilities that were stated for these rows.
+        chance: how likely these pairs would be foretold as well by a map that says nothing; 1 where none was left out.
     """
 
     pairs: int = 0
@@ -61,9 +62,9 @@ class Foretold:
     def belief(self, stated: float) -> float:
         """Return what stated probabilities are to be multiplied by, so that they hold for the pairs left out.
 
-        That is how many first choices are right, over how many were expected to be, as if two more pairs had been
-        foretold just as stated; 1 at the most. The searches that are told less may know how little they know: then as
-        many are expected as the link states of its matches.
+        It is the number of right first choices divided by the expected number, as if two more pairs had been foretold
+        just as stated; 1 at the most. Searches that are told fewer pairs may state low probabilities; then as many are
+        expected to be right as the link states of its matches.
 
         Args:
             stated: mean stated probability of the matches.
@@ -76,14 +77,14 @@ class Foretold:
 def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None = None) -> Foretold:
     """Return how well known pairs are foretold by searches that know only the others.
 
-    A part of the known pairs is forgotten, and the map is sought with the others. Among all partners that a forgotten
-    row may have, its true one has rank r of c by this map. If the map says nothing, r/c is uniform, and the sum of
+    A part of the known pairs is forgotten, and the map is sought with the others. Among the c partners that a forgotten
+    row may have, its true partner has rank r by this map. If the map says nothing, r/c is uniform, and the sum of
     −log(r/c) over m pairs follows a gamma distribution of shape m. Ranks count from 1, so that the test is cautious.
 
     Args:
         form: factors of both tables.
         limits: which pairs may be matched, with those that are known.
-        deadline: at which the search that is under way is given up, with the part that it left out.
+        deadline: when the search under way is given up; the part that it left out does not count.
     """
     known = limits.known
     shares: list[float] = []
@@ -115,7 +116,7 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
 
 
 def _chance(shares: list[float]) -> float:
-    """Return how likely ranks as high as these are by a map that says nothing; 1 where there is none.
+    """Return how likely ranks as good as these are by a map that says nothing; 1 where there are no ranks.
 
     Args:
         shares: rank of the true partner of each row, as a share of all partners that it may have.

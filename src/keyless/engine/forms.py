@@ -1,6 +1,6 @@
 """The final form of a link: scales of columns and numbers of factors, chosen by how well partners stand out.
 
-A form is judged by rows that its map was not fitted to, so one with more factors wins only where they help.
+A form is judged by rows that its map was not fitted to, so a form with more factors wins only where these help.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ _FACTORS = (12, 20, 40, 64, 100)
 """Numbers of factors that are tried."""
 
 ROWS_PER_FACTOR = 6
-"""Rows of the smaller table that each factor of either table asks for."""
+"""Rows that the smaller table must have for each factor of either table."""
 
 _SEARCHED: tuple[ScaleName, ...] = ("auto", "rank")
-"""Kinds of scales on which a map is sought. On ranks a few rows far out cannot be taken for each other."""
+"""Kinds of scales on which a map is sought. On ranks, a few rows far out cannot be mistaken for each other."""
 
 _TRIED = 3
-"""Forms that are refined, those under which partners stand out most at a first look."""
+"""How many forms are refined: those under which partners stand out most at a first look."""
 
 _STEPS = 4
 """Steps in which every row is coupled, before rows may stay without partner: they lead out of half-right matchings."""
 
 _SUREST_SHARE = 0.5
-"""Share of the pairs, those that stand out most, that a spoilt matching is begun from again."""
+"""Share of the pairs, those that stand out most, from which a matching is begun again that rows without partner have
+spoilt."""
 
 _ATTEMPTS = 5
-"""How often the best form is begun again, as long as it becomes better."""
+"""How often, at the most, the best form is refined again, as long as it becomes better."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,10 @@ class Form:
 
     @property
     def crowded(self) -> bool:
-        """Whether rows may come in crowds. A model of all columns is used for few rows, whose crowds chance makes."""
+        """Whether rows may come in crowds.
+
+        A model of all columns is used for few rows, among which crowds arise by chance.
+        """
         return not self.by_columns
 
 
@@ -88,7 +92,7 @@ def searched_views(left: Side, right: Side) -> list[View]:
 
 
 def best_form(left: Side, right: Side, found: Form, *, limits: Limits, deadline: Deadline | None = None) -> Form:
-    """Return the form under which partners stand out most, each refined from the best so far.
+    """Return the form under which partners stand out most, each form refined from the best matching so far.
 
     Args:
         left: the left table.
@@ -105,7 +109,7 @@ def best_form(left: Side, right: Side, found: Form, *, limits: Limits, deadline:
         with cut_short(deadline):
             refinement = Refinement(one.compact, two.compact, limits=limits)
             matching = refinement.run(found.matching.coupling, rounds=1, common=found.matching.common)
-            # Only how strong the matching is, is kept: matchings of all forms would fill the memory.
+            # Only the strength of each matching is kept: matchings of all forms would fill the memory.
             looked.append((matching.strength, Form(scales, one, two, found.matching)))
     for _, form in sorted(looked, key=lambda each: -each[0])[:_TRIED]:
         if is_late(deadline):
@@ -144,14 +148,15 @@ def _by_predictions(
 
 
 def _improved(best: Form, form: Form, limits: Limits, *, ways: Sequence[str], deadline: Deadline | None) -> Form:
-    """Return the best form reached by refining a coupling with the factors of another, or as it was.
+    """Refine a coupling with the factors of a form, and return the best form reached, or the best so far.
 
     Args:
         best: the best form so far.
         form: the factors to use, and the coupling to begin with.
         limits: which pairs may be matched.
-        ways: where to begin: at the coupling; at the part of it that stands out most, which leads out of matchings
-            that rows without partner have spoilt; or after some steps in which every row is coupled.
+        ways: where to begin: `"coupling"`, at the coupling; `"surest"`, at the part of it that stands out most, which
+            leads out of matchings that rows without partner have spoilt; `"forced"`, after some steps in which every
+            row is coupled.
         deadline: when the best so far is returned.
     """
     left, right, begun = form.left.compact, form.right.compact, form.matching

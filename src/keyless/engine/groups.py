@@ -1,7 +1,7 @@
-"""Groups give the map: over groups, the mean factors of one table and of the other are paired data.
+"""Find the map by groups: the mean factors of each group in one table and in the other are paired data.
 
-No row need be matched for that. Chance is told by exchanged groups: where the rows of a group are offered those of
-another group, nobody meets its partner, and whatever stands out then is chance.
+No row need be matched for that. Chance is told by exchanged groups: where the rows of a group are offered the rows of
+another group, no row meets its partner, and whatever stands out then is chance.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from keyless.pairs.posterior import log_sums, pair_places
 __all__ = ["FEWEST_GROUPS", "exchanged", "group_map", "shared_groups", "sharpened_by"]
 
 FEWEST_GROUPS = 30
-"""Groups that both tables must have before their means are looked at: a map of few factors has as many numbers."""
+"""Groups that both tables must have for the map to be found by their means: a map of few factors has as many
+numbers."""
 
 _GROUPS_PER_FACTOR = 4
-"""Groups that each factor of both tables asks for; of fewer groups, fewer factors are used."""
+"""Groups that are needed for each factor, counted over both tables; with fewer groups, fewer factors are used."""
 
 _WEAKEST, _STRONGEST = 0.5, 2.0
-"""Factors by which exchanged groups may weaken or strengthen log-likelihood ratios: beyond, one factor for all pairs is
-not enough."""
+"""The smallest and the largest number by which log-likelihood ratios are multiplied, as exchanged groups ask for.
+Beyond these, one number for all pairs is not enough."""
 
 _FOLDS = 8
 """Folds of groups; each shows what the map that the others give is worth."""
@@ -45,7 +46,7 @@ def shared_groups(limits: Limits) -> IntArray:
 def group_map(left: Factors, right: Factors, limits: Limits) -> CrossFit:
     """Return the map that the mean factors of groups give.
 
-    A mean counts by the root of how many rows it is of, which gives all means the same noise.
+    Each mean is multiplied by the root of the number of its rows, which gives all means the same noise.
 
     Args:
         left: factors of the left table.
@@ -82,16 +83,16 @@ def exchanged(limits: Limits) -> Limits:
 
 
 def sharpened_by(own: sparse.csr_array, other: sparse.csr_array, alone: NumpyArray) -> float:
-    """Return the factor for log-likelihood ratios under which they are worth what they say.
+    """Return the number that log-likelihood ratios must be multiplied by to be as sure as they should be.
 
     Every left row is offered the rows of its own group and those of another. Its partner is in its own group, or it has
-    none. The factor is the one under which that is likeliest: where ratios say too much, rows of the other group are
+    none. The number is the one under which that is likeliest: where ratios are too high, rows of the other group are
     taken for the partner too surely and too often.
 
     Args:
         own: log-likelihood ratios of pairs of the same group.
-        other: those of left rows with the rows of another group.
-        alone: of each left row, the log-odds of having no partner against any one row of its group being it.
+        other: log-likelihood ratios of left rows with the rows of another group.
+        alone: per left row, the log-odds of having no partner against one given row of its group being its partner.
     """
     counts = [np.diff(ratios.indptr) for ratios in (own, other)]
     both = (counts[0] > 0) & (counts[1] > 0)
@@ -111,7 +112,7 @@ def sharpened_by(own: sparse.csr_array, other: sparse.csr_array, alone: NumpyArr
 
 
 def _means(scores: NumpyArray, labels: IntArray, shared: IntArray) -> NumpyArray:
-    """Return the sum of each group's rows, over the root of how many they are."""
+    """Return the sum of each group's rows, divided by the root of their number."""
     rows = np.flatnonzero(np.isin(labels, shared))
     place = np.searchsorted(shared, labels[rows])
     count = np.bincount(place, minlength=len(shared))

@@ -34,7 +34,7 @@ class Joined:
         return len(self.rows[0])
 
     def with_partners(self, other: Joined, partners: IntArray) -> Joined:
-        """Return both joined.
+        """Return both groups of tables joined.
 
         Args:
             other: other tables.
@@ -67,7 +67,7 @@ class Joined:
         """Return named couplings of rows of two tables as couplings of entities.
 
         Args:
-            couplings: by the numbers of two tables, the smaller first.
+            couplings: named couplings of rows, by the numbers of two tables, the smaller number first.
             other: the tables on the right.
         """
         found = []

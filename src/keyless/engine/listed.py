@@ -1,4 +1,4 @@
-"""Rows of two tables whose pairs are listed: those near each other under a map, or those of the same group.
+"""Match rows of two tables by listed pairs only: pairs near each other under a map, or pairs of the same group.
 
 Few pairs are looked at, so the work grows with the number of rows and not with its square.
 """
@@ -23,7 +23,7 @@ from keyless.progress import Deadline, is_late
 __all__ = ["ListedRows", "listed_identification", "listed_sharpness", "mutual_first_choices"]
 
 _NEAREST = 24
-"""Nearest rows of the other table that are looked at, for each row of either table."""
+"""How many of the nearest rows of the other table are looked at, for each row of either table."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class ListedRows:
         right: factors of the right rows.
         limits: which pairs may be matched.
         common: how many rows have a partner, where that is known; None: it is estimated.
-        pattern: the pairs to look at; None: those that are nearest under the map.
+        pattern: the pairs to look at; None: the pairs that are nearest under the map.
     """
 
     scales: ScaleName
@@ -47,7 +47,7 @@ class ListedRows:
     pattern: sparse.csr_array | None = None
 
     def __post_init__(self) -> None:
-        # Which pairs may be matched is asked of listed pairs only; the fit does not need to know.
+        # Which pairs may be matched matters for listed pairs only; the fit does not need to know.
         self.refinement = Refinement(self.left.compact, self.right.compact, limits=Limits(self.limits.shape))
         self.smaller = min(self.limits.shape)
 
@@ -99,7 +99,7 @@ class ListedRows:
             coupling, common = scaled(less_crowding(ratios), known, fixed=fixed)
             score = listed_identification(ratios, coupling, self.limits)
             found = Matching(fit, self.refinement.folds.of_rows, coupling, common, ratios, score, done)
-            # The first map has been fitted to some of the rows it judges here.
+            # The first map was fitted to some of the rows that it judges here, so the second round always replaces it.
             if best is None or best.rounds == 1 or found.strength > best.strength:
                 best = found
             if is_late(deadline) or common < 2:
@@ -116,7 +116,7 @@ def listed_identification(ratios: sparse.csr_array, coupling: sparse.csr_array, 
     Args:
         ratios: log-likelihood ratios of listed pairs.
         coupling: the weight of each of them, those of partners large.
-        limits: which pairs may be matched: a guess is one of them.
+        limits: which pairs may be matched; a guess is a random one of them.
     """
     weight = float(coupling.sum())
     if weight <= 0:
@@ -133,8 +133,8 @@ def listed_identification(ratios: sparse.csr_array, coupling: sparse.csr_array, 
 def mutual_first_choices(ratios: sparse.csr_array) -> int:
     """Return how many pairs are each other's first choice, by maps that have not seen them.
 
-    Unlike sums of log-likelihoods this does not depend on how heavy tails are taken to be, which differs from form to
-    form; partners that a form does not tell from others are lost to it.
+    Unlike sums of log-likelihoods, this number does not depend on how heavy tails are taken to be, which differs from
+    form to form. Partners that a form does not tell from other rows are missing in its number.
     """
     rows, columns = pair_places(ratios)
     first = ratios.data >= largest(rows, ratios.data, ratios.shape[0])[rows]

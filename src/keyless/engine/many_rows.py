@@ -1,8 +1,8 @@
 """Link two tables of many rows: a map from some rows or from groups, then all rows among few likely partners.
 
 A map has few numbers, and a thousand rows or some dozen groups are enough to find it. Under a map, the partner of a row
-is near it in the space of canonical directions, each stretched by how much it tells; so only the nearest rows are
-looked at, or those of its group.
+is near the row in the space of canonical directions, each stretched by how much it tells; so only the nearest rows are
+looked at, or the rows of the same group.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ from keyless.progress import Deadline, cut_short, is_late, time_left
 __all__ = ["link_many_rows", "tells_by_groups"]
 
 _FORMS: tuple[tuple[ScaleName, int], ...] = (("auto", 40), ("identity", 40), ("identity", 64), ("rank", 40))
-"""Scales and most factors that are tried."""
+"""The forms that are tried: scales of columns, and the most factors."""
 
 _ROUNDS = 6
-"""Rounds of matching and fitting under each of the two forms: the one of the search, and the chosen one."""
+"""Rounds of matching and fitting under each of two forms: the form of the search, and the chosen form."""
 
 _MOST_LISTED = 50_000_000
-"""Pairs of rows of the same group up to which all of them are listed, in about a gigabyte."""
+"""The most pairs of rows of the same group that are all listed, which takes about a gigabyte."""
 
 _MOST_LEFT_OVER = 4_000
-"""Rows without match of either table up to which partners that were overlooked are sought among them: all pairs of them
-are looked at, in less than half a gigabyte."""
+"""The most rows without match, of either table, among which overlooked partners are sought: all their pairs are looked
+at, which takes less than half a gigabyte."""
 
 _LEAST_EXCESS = 0.15
-"""Nats by which partners must stand out more than in other groups, beside what a map of many numbers gains by itself:
-strangers of the same groups were seen to reach 0.03."""
+"""Nats by which partners must stand out more than rows of other groups do, beside what a map of many numbers gains by
+itself. Strangers of the same groups were seen to reach 0.03."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class _Proposal:
 
     Attributes:
         fit: the map.
-        starts: how it came to be.
-        agreement: how many candidates agreed on it.
-        chance: comparisons with chance that show that there is nothing to find; empty: there may be something.
-        scales: of the columns whose factors the map is of; None: as the tables are scaled.
+        starts: how the map was found.
+        agreement: how many first maps led to it.
+        chance: comparisons with chance that show that there is nothing to find; empty: there may be something to find.
+        scales: the scales of columns on which the map was found; None: the scales that the tables have.
     """
 
     fit: CrossFit
@@ -84,7 +84,7 @@ class _Proposal:
 
 
 def tells_by_groups(limits: Limits) -> bool:
-    """Tell whether rows match inside groups that are many enough to give the map, and small enough to list."""
+    """Tell whether rows match inside groups that are many enough to give the map, with few enough pairs to list."""
     return len(shared_groups(limits)) >= FEWEST_GROUPS and int(limits.choices.sum()) <= _MOST_LISTED
 
 
@@ -160,7 +160,7 @@ def _weighed(left: Side, right: Side, form: Form, limits: Limits, deadline: Dead
         right: the right table.
         form: with ratios of listed pairs.
         limits: which pairs may be matched.
-        deadline: when gaps are left as they are.
+        deadline: when no model of all columns is tried any more.
     """
     listed, coupling = form.matching, form.matching.coupling.toarray()
     rows = Refinement(form.left.compact, form.right.compact, limits=limits)
@@ -184,7 +184,7 @@ def _reordered(pairs: Any, order: Sequence[IntArray]) -> Any:
 
 
 def _from_outermost(left: Side, right: Side, limits: Limits, task: Task) -> _Proposal:
-    """Search the rows farthest out; where that finds next to nothing, say whether there is anything to find."""
+    """Search the rows farthest out; where the result is not convincing, compare it with chance."""
     whole = searched_views(left, right)
     chosen = outermost(whole[0].left), outermost(whole[0].right)
     views = [View(each.scales, each.left.rows(chosen[0]), each.right.rows(chosen[1])) for each in whole]
@@ -197,7 +197,7 @@ def _from_outermost(left: Side, right: Side, limits: Limits, task: Task) -> _Pro
     found = sample.matching
     early: list[Crossing] = []
     if not search.convincing:
-        # There may be nothing to find: then all rows are not worth their time.
+        # There may be nothing to find: then the time for all rows would be wasted.
         matches = matched(found.ratios, None, crowded=sample.crowded)[0]
         early = crossings(sample, matches, replace(task, limits=None, starts=begun, comparisons=1, callback=None))
     hopeless = bool(early) and early[0].hopeless
@@ -213,7 +213,7 @@ def _matched(
     plain = ratios
     if not everybody:
         ratios = less_crowding(plain)
-    # Rows that may be alone seldom exchange their partners.
+    # Where rows may have no partner, they seldom exchange their partners.
     rest = {"gamma": GAMMA_IN_GROUPS} if by_groups and everybody else {}
     chances = posterior(ratios, every_row=everybody, common=common, **rest)
     remaining = partial(time_left, deadline)
@@ -256,7 +256,7 @@ def _all_rows(
     common: float | None,
     brief: bool,
 ) -> Form:
-    """Match all rows by a map, and choose the form under which most of them stand out; briefly, only match."""
+    """Match all rows by a map, and choose the form with the most mutual first choices; if `brief`, only match."""
     groups = limits.groups if tells_by_groups(limits) else None
     pattern = None if groups is None else limits.pattern()
     scales, searched = proposal.scales or left.scales, tuple(searched_views(left, right))
@@ -266,7 +266,7 @@ def _all_rows(
     if brief:
         return best
     forms = _FORMS if left.scales == "auto" else tuple((left.scales, rank) for _, rank in _FORMS[1:3])
-    # What rows of a group have in common does not tell them apart. A row of unknown group has none to be compared with.
+    # What rows of a group have in common does not tell them apart, and is taken off. That needs the group of every row.
     centred = groups is not None and all(bool((labels >= 0).all()) for labels in groups)
     labels = groups if groups is not None and centred else (None, None)
     looked: list[tuple[int, ListedRows, CrossFit]] = []
@@ -288,10 +288,10 @@ def _all_rows(
 def _beside_other_groups(
     form: Form, limits: Limits, common: float | None, task: Task
 ) -> tuple[sparse.csr_array, tuple[Crossing, ...]]:
-    """Return the ratios made as sharp as rows of other groups show them to be, and a comparison with chance.
+    """Return the ratios, made as sure as rows of other groups show that they should be, and a comparison with chance.
 
-    Chance is what the same map and as many rounds reach where every group meets the rows of another. For a fair
-    comparison every row is given a partner both times.
+    Chance is what the same map and as many rounds reach where the rows of every group are offered those of another. For
+    a fair comparison every row is given a partner both times.
     """
     ratios, deadline = form.matching.ratios, task.deadline
     if is_late(deadline):
@@ -310,12 +310,12 @@ def _beside_other_groups(
     alone = -(odds + np.log(max(limits.shape) / np.maximum(limits.choices, 1)))
     factor = sharpened_by(plain, strange, alone)
     if common is None or common < smaller:
-        # Rows without partner make the factor too small: half of it is taken, in logs.
+        # Rows without partner make the factor too small: its square root is taken.
         factor = np.sqrt(factor)
     plain.data = factor * plain.data + starts
     same, chance = (rows.run(fit, rounds=_ROUNDS, deadline=deadline) for rows in (own, other))
     if task.callback is not None:
         task.callback("chance", 1, 1, chance.identification)
-    # A map with as many numbers as there are rows stands out by itself.
+    # With as many numbers as there are rows, a map makes partners stand out by itself.
     clear = _LEAST_EXCESS + form.left.rank * form.right.rank / smaller
     return plain, (Crossing(same.identification, chance.identification, again=1.0, clear=clear, by_groups=True),)

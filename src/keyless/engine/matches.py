@@ -1,8 +1,9 @@
 """From log-likelihood ratios of all pairs to matches: who belongs to whom, how likely, and who has no partner.
 
-Ratios come from models that have not seen the pairs, but models of few rows, or of rows that are not as the model has
-them, are still surer than they should be. So the ratios are raised to a power at which partners stand out as often as
-is stated, and rows whose ratios are low, but that want each other all the same, are not taken to be without partner.
+Ratios come from models that have not seen the pairs. But models of few rows, or of rows that are not distributed as the
+model has it, are still surer than they should be. So likelihood ratios are raised to a power at which partners stand
+out as often as is stated. And rows with low ratios that are each other's first choice all the same are not taken to be
+without partner.
 """
 
 from __future__ import annotations
@@ -38,58 +39,66 @@ __all__ = [
 ]
 
 _FEWEST_STATED = 0.5
-"""Share of the matches that must be likely enough to be stated for the others to be left out."""
+"""If at least this share of the matches are likely enough to be stated, the others are left out; see
+`likely_matches`."""
 
 _MOST_RIVALS = 64
-"""Likeliest partners of a row that are weighed against each other; where more are near, none stands out anyway."""
+"""How many of the likeliest partners of a row are weighed against each other; where more are near, none stands out
+anyway."""
 
 _FEW_ALONE = 0.03
 """Share of rows that are expected to be without partner, up to which tables of equal size are taken to hold the same
-rows. Of real tables that do it was 0.00 to 0.04, of those that lack 5% of each other's rows 0.036 to 0.075."""
+rows. The share was 0.00 to 0.04 for real tables that hold the same rows, and 0.036 to 0.075 for those that lack 5% of
+each other's rows."""
 
 _ODD_ONES = 2.0
-"""Rows that may be left over where tables hold the same rows: a table may hold an odd row or two."""
+"""How many rows may be left over in tables that are taken to hold the same rows: a table may hold one or two odd
+rows."""
 
 _WANTED = 2 / 3
-"""Share of the rows that seem alone, and are a first choice all the same, from which tables hold the same rows.
+"""If more than this share of the rows that seem to have no partner are a first choice all the same, tables hold the
+same rows.
 
-Where rows are alone indeed it was 0.05 to 0.55, where they are not 0.6 to 0.86."""
+The share was 0.05 to 0.55 where such rows indeed had no partner, and 0.6 to 0.86 where they had one."""
 
 _POWERS = np.geomspace(0.15, 1.0, 16)
-"""Powers that ratios may be raised to."""
+"""Powers that likelihood ratios may be raised to."""
 
 NOT_REFUTED = 1.0
-"""Log-likelihood, in nats, that a power may lose against the best one: among those the one nearest to 1 is taken."""
+"""Nats of log-likelihood by which a power may be worse than the best one and still count as good. Of all good powers
+the one nearest to 1 is taken."""
 
 _EVEN = 0.5
-"""Probability of having no partner above which a row seems alone."""
+"""Probability of having no partner above which a row seems to have none."""
 
 _ODD_ROWS = 0.05
 """Share of rows whose partner is taken to say nothing about the power, so that a few odd rows do not decide it."""
 
 _VERY_ODD_ROWS = 0.005
-"""The same share where it is asked whether every row has a partner: rows that have none must count."""
+"""The same share where the question is whether every row has a partner. It is smaller, since rows without partner must
+count."""
 
 _HARDLY_LOST, _MUCH_LOST = 0.03, 0.1
-"""Nats per row by which partners are less likely than under the best power: up to the first every row has one, beyond
-the second some have none, and in between other questions decide.
+"""Nats per row that partners lose if ratios are not raised to the best power. Up to the first number every row has a
+partner, beyond the second some rows have none, and in between other questions decide.
 
-By models of all columns, of real tables with a tenth or a fifth of their entries missing, it was 0.00 to 0.06 where
-every row has a partner, 0.06 to 0.29 where either table lacks a twentieth of the rows (pairs of
-benchmarks/bench_real.py with other seeds than it reports)."""
+By models of all columns, real tables with a tenth or a fifth of their entries missing lost 0.00 to 0.06 where every row
+has a partner, and 0.06 to 0.29 where either table lacks a twentieth of the rows (pairs of benchmarks/bench_real.py with
+other seeds than it reports)."""
 
 _LARGEST_EXPONENT = 60.0
-"""Nats beyond which it does not matter how far a candidate is ahead; single precision holds their exponential."""
+"""The most nats that a candidate counts as ahead: beyond these it does not matter how far, and single precision holds
+their exponential."""
 
 _ROWS_LOOKED_AT = 300
-"""Rows, and columns, by which the power is chosen."""
+"""The most rows, and columns, by which the power is chosen."""
 
 _FEWEST_PAIRS = 12
 """Pairs below which a power is not chosen."""
 
 _SEARCHES, _LONGEST_STEP, _NEAR_ENOUGH = 15, 3.0, 5e-3
-"""Steps in which the odds are sought that give as many pairs as wanted, the longest of them, in nats, and the share of
-the smaller table's rows by which the number of pairs may be off."""
+"""The most steps in which the odds are sought that give the wanted number of pairs; the longest step, in nats; and by
+how much that number may be off, as a share of the smaller table's rows."""
 
 
 def matched(ratios: NumpyArray, every_row: bool | None, *, crowded: bool = False) -> tuple[IntArray, Posterior, bool]:
@@ -98,7 +107,8 @@ def matched(ratios: NumpyArray, every_row: bool | None, *, crowded: bool = False
     Args:
         ratios: left × right rows, log-likelihood ratios; −∞ where a pair must not be.
         every_row: whether every row of the smaller table has a partner; None: decided from the data.
-        crowded: whether rows may come in crowds, and without a partner find a look-alike, more than the ratios know.
+        crowded: whether rows may come in crowds, where rows without partner find a look-alike more often than the
+            ratios say.
     """
     plain = ratios
     if crowded:
@@ -122,9 +132,10 @@ def matched(ratios: NumpyArray, every_row: bool | None, *, crowded: bool = False
         found = _at_most(listed, posterior(listed), most)
         likely = _best_matches(listed, found)
     if every_row is None and _left_over_are_partners(thinned, _stated(listed, found), whole, first):
-        # Rows that fit nobody would take partners away from rows that fit: they are left with each other.
+        # Rows that fit nobody would take partners away from rows that fit. So they are matched with each other.
         return _every_row(thinned, _completed(_stated(_possible(thinned), first), thinned))
-    # Rows without partner would take those of others if every row had to have one.
+    # The power is fitted to likely matches: if every row had to have a partner, rows without one would take those of
+    # others.
     rows = np.flatnonzero(likely >= 0)
     power = fitted_power(ratios, rows, likely[rows])
     if power < 1.0:
@@ -141,7 +152,9 @@ def _every_row(ratios: NumpyArray, whole: IntArray) -> tuple[IntArray, Posterior
 
 
 def every_row_matched(ratios: NumpyArray) -> IntArray:
-    """Return the one-to-one matches of the largest sum, of every row of the smaller table that may have one; else −1.
+    """Return the one-to-one matches with the largest sum of ratios, −1 for rows without match.
+
+    Every row of the smaller table that may have a partner gets one.
 
     Args:
         ratios: left × right rows, log-likelihood ratios; −∞ where a pair must not be.
@@ -150,7 +163,7 @@ def every_row_matched(ratios: NumpyArray) -> IntArray:
 
 
 def _best_matches(ratios: sparse.csr_array, chances: Posterior) -> IntArray:
-    """Return the likeliest one-to-one matches; −1 for rows that are likelier alone."""
+    """Return the likeliest one-to-one matches; −1 for rows that are likelier to have no partner."""
     return best_matching(with_data(ratios, ratios.data + chances.odds)).permutation
 
 
@@ -160,7 +173,7 @@ def _stated(ratios: sparse.csr_array, chances: Posterior) -> IntArray:
 
 
 def _completed(permutation: IntArray, ratios: NumpyArray) -> IntArray:
-    """Return the matches, and the rows that have none matched to each other."""
+    """Return the matches, with the rows that have none matched to each other."""
     rows = np.flatnonzero(permutation < 0)
     columns = np.setdiff1d(np.arange(ratios.shape[1]), permutation)
     rest = ratios[np.ix_(rows, columns)]
@@ -173,10 +186,10 @@ def _completed(permutation: IntArray, ratios: NumpyArray) -> IntArray:
 def fitted_power(ratios: NumpyArray, rows: IntArray, columns: IntArray) -> float:
     """Return the power, at most 1, to which likelihood ratios must be raised for partners to be as likely as stated.
 
-    That is the power under which these partners are likeliest, among all rows, to be picked by each other; of powers
-    about as good the one nearest to 1. Ratios of models that have not seen the partners say by themselves how much they
-    exaggerate: other rows then beat partners more often than is stated. Where many of the partners are wrong, some of
-    the exaggeration stays hidden.
+    It is the power under which these partners are likeliest to pick each other among all rows; of powers about as good
+    the one nearest to 1. Ratios of models that have not seen the partners show by themselves how much they exaggerate:
+    the more they do, the more often other rows beat partners than the ratios say. Where many of the partners are wrong,
+    some of the exaggeration stays hidden.
 
     Args:
         ratios: left × right rows, log-likelihood ratios; −∞ where a pair is impossible.
@@ -190,7 +203,7 @@ def fitted_power(ratios: NumpyArray, rows: IntArray, columns: IntArray) -> float
 
 
 def _likelihoods(ratios: NumpyArray, rows: IntArray, columns: IntArray, *, odd_rows: float) -> tuple[NumpyArray, int]:
-    """Return the log-likelihood that partners are picked by each other under each power, and of how many rows it is.
+    """Return the log-likelihood that partners pick each other, under each power, and how many pairs it sums over.
 
     Args:
         ratios: left × right rows, log-likelihood ratios; −∞ where a pair is impossible.
@@ -201,7 +214,7 @@ def _likelihoods(ratios: NumpyArray, rows: IntArray, columns: IntArray, *, odd_r
     some = np.linspace(0, len(rows) - 1, min(len(rows), _ROWS_LOOKED_AT)).astype(np.int64)
     rows, columns = rows[some], columns[some]
     own = ratios[rows, columns][:, None]
-    # How far the other candidates of either row are ahead.
+    # How many nats the candidates of either row are ahead of its partner.
     sides = ratios[rows] - own, ratios[:, columns].T - own
 
     def likelihood(power: float) -> float:
@@ -215,10 +228,10 @@ def _likelihoods(ratios: NumpyArray, rows: IntArray, columns: IntArray, *, odd_r
 
 
 def _lost_by_all(ratios: NumpyArray, whole: IntArray) -> float:
-    """Return the nats per row by which partners are less likely than under the best power if every row has one.
+    """Return the nats per row that partners lose at power 1, compared with the best power, if every row has one.
 
-    Ratios of a model of all columns are as large as they should be. A row without partner that is given one is beaten
-    by others far more often than the ratios say, and only a low power would make it likely.
+    Ratios of a model of all columns are as large as they should be. If a row without partner is given one, other rows
+    beat that partner far more often than the ratios say, and only a low power would make that likely.
 
     Args:
         ratios: left × right rows, log-likelihood ratios by a model of all columns.
@@ -237,7 +250,7 @@ def _at_most(ratios: sparse.csr_array, found: Posterior, most: float) -> Posteri
 
 
 def _with_common(ratios: sparse.csr_array, common: float) -> Posterior:
-    """Return the probabilities of listed pairs under the odds that give so many pairs."""
+    """Return the probabilities of listed pairs under the odds that give `common` pairs."""
     smaller = min(ratios.shape)
     wanted = min(common, smaller - 0.5)
     odds = prior_log_odds(ratios.shape, wanted)
@@ -257,9 +270,9 @@ def _with_common(ratios: sparse.csr_array, common: float) -> Posterior:
 def likely_matches(permutation: IntArray, chances: Posterior) -> IntArray:
     """Return the matches that are likely enough to be stated; −1 for all other rows.
 
-    Where these are few, because nobody can tell which of several rows a partner is, matches are returned as well that
-    are likelier than that one of both rows has no partner, with probabilities that say so. Otherwise a map could not
-    be judged whose rows are alike, or repeated.
+    Where these are few, because several rows could be the partner, other matches are returned as well: those that are
+    at least as likely as one of their two rows is to have no partner. Their probabilities say how unsure they are.
+    Otherwise a map whose rows are alike, or repeated, could not be judged.
     """
     rows = np.flatnonzero(permutation >= 0)
     probability = chances.answers(permutation)[rows]
@@ -272,22 +285,23 @@ def likely_matches(permutation: IntArray, chances: Posterior) -> IntArray:
 
 
 def hardly_one_alone(chances: Posterior) -> bool:
-    """Tell whether two tables have as many rows, of which hardly one is expected to be without partner."""
+    """Tell whether two tables have equally many rows, of which hardly one is expected to be without partner."""
     left, right = chances.pairs.shape
     return left == right and left - chances.common <= _may_be_alone(left)
 
 
 def _may_be_alone(rows: int) -> float:
-    """Return how many rows are expected to be without partner at the most where two tables hold the same rows."""
+    """Return how many rows, at the most, may be expected to be without partner in tables that hold the same rows."""
     return max(_FEW_ALONE * rows, _ODD_ONES)
 
 
 def _left_over_are_partners(ratios: NumpyArray, permutation: IntArray, whole: IntArray, chances: Posterior) -> bool:
     """Tell whether rows without match in tables of equal size are each other's partners, so that every row has one.
 
-    Hardly one does not have its partner among the rows that are left over in the other table. Of few rows it is told by
-    what they want: most of those that seem alone are the first choice of the row that is left for them, or have it as
-    theirs; rows that are alone indeed want rows with partners.
+    They are if nearly all of them have their partner among the rows that are left over in the other table. Few rows are
+    judged by first choices: if every row has a partner, most rows that seem to have none are the first choice of the
+    row that is left for them, or have that row as theirs. The first choice of rows that indeed have no partner are rows
+    with partners.
 
     Args:
         ratios: left × right rows, log-likelihood ratios.
@@ -314,15 +328,16 @@ def _possible(ratios: NumpyArray, permutation: IntArray | None = None) -> sparse
 
     Args:
         ratios: left × right rows; −∞ where a pair must not be.
-        permutation: matches that are kept whatever they are worth; None: pairs far below no relation at all are not
-            worth a look.
+        permutation: matches that are kept, however low their ratios; None: pairs with ratios far below 0 are not worth
+            a look.
     """
     highest = [ratios.max(axis=axis, keepdims=True, initial=-np.inf) for axis in (1, 0)]
     possible = np.isfinite(ratios) & (ratios > np.minimum(*highest) - FAR_BEHIND)
     if permutation is None:
         possible &= ratios > -FAR_BEHIND
     else:
-        # Only rivals that a row or its partner would have: others cannot take part in an exchange.
+        # Only pairs near the best of the row and the best of the column: others cannot take part in an exchange of
+        # partners.
         possible &= ratios > np.maximum(*highest) - 2 * FAR_BEHIND
     if min(ratios.shape) > _MOST_RIVALS:
         lowest = [np.partition(ratios, -_MOST_RIVALS, axis=axis).take([-_MOST_RIVALS], axis=axis) for axis in (1, 0)]

@@ -37,15 +37,15 @@ __all__ = [
 ]
 
 _FULLY = 0.95
-"""Part of log(rows) nats from which partners stand out so far that there is nothing to add."""
+"""Part of log(rows) nats: partners that stand out by more stand out fully, and averaging ratios would add nothing."""
 
 _ANY = Task()
-"""Nothing is known about the tables."""
+"""The task of a search that is told nothing about the tables."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairLink:
-    """The correspondence between two tables, and what it was judged by. Rows are in the caller's order.
+    """The correspondence between two tables, and what it is judged by. Rows are in the caller's order.
 
     Attributes:
         permutation: the right row of each left row, −1 where it has none.
@@ -56,7 +56,7 @@ class PairLink:
         form: factors, map and matching; rows in the engine's order.
         crossings: comparisons with chance.
         foretold: how well known pairs are foretold by searches that were not told them.
-        agreement: how many candidates of the search found this correspondence.
+        agreement: how many first maps of the search led to this correspondence.
         sharpness: share of matched rows that are each other's first choice, by maps that have not seen them.
         status: how the search ended, with advice.
         starts: how the candidates came to be.
@@ -128,7 +128,7 @@ def compared(link: PairLink, left: Side, right: Side, task: Task) -> PairLink:
         return link
     permutation = np.append(np.argsort(columns), -1)[link.permutation[rows]]
     if foretold.proven:
-        # The verdict does not ask for chance then: one comparison shows what it reaches.
+        # The verdict does not depend on chance then: one comparison is enough to show what chance reaches.
         own = replace(own, comparisons=min(own.comparisons, 1))
     with one_thread():
         found = crossings(link.form, permutation, own, sides=(left, right))
@@ -164,8 +164,8 @@ def _as_can_be_trusted(link: PairLink, permutation: IntArray, limits: Limits) ->
 def find_pair(left: Side, right: Side, task: Task) -> PairLink:
     """Find which rows of two tables are one entity; see `link_pair`.
 
-    What is found is compared with chance here only where candidates disagree and partners hardly stand out: there may
-    be nothing to find, and then the final form of the link is not worth its time.
+    What is found is compared with chance here only where candidates disagree and partners hardly stand out. There may
+    be nothing to find then, and the time for the final form of the link would be wasted.
     """
     task = task.ordered(left, right)
     own = task.within((len(left), len(right)))
@@ -179,7 +179,7 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
         if columns is not None and rotation is not None:
             turned, by_columns = [*begun, rotation[:2]], rotation[2]
             if by_columns is not None and columns.refinement.contradicted(by_columns.coupling):
-                # Known pairs choose between maps. Where there is no other map, this one holds for all other rows.
+                # Known pairs choose between maps. If no other map is found, this one is used for all other rows.
                 contradicted, by_columns = by_columns, None
         solved = by_columns is not None and stands_out(by_columns)
         search = Search(
@@ -241,7 +241,7 @@ def by_map(link: PairLink, limits: Limits) -> NumpyArray:
     """Return the log-likelihood ratios of all pairs by the map alone, rows in the caller's order.
 
     Args:
-        link: what was found, of rows that are not too many for all pairs.
+        link: what was found, between tables that are small enough to look at all pairs.
         limits: which pairs may be matched.
     """
     rows, columns = link.orders
@@ -265,7 +265,7 @@ def rematched(
     Args:
         left: the left table.
         right: the right table.
-        coupling: of their rows, in which the model begins; where it has too few sure pairs, None is returned.
+        coupling: of their rows; the model is first fitted to it. Where it has too few sure pairs, None is returned.
         limits: which pairs may be matched.
         every_row: whether every row of the smaller table has a partner; None: decided from the data.
         deadline: when nothing further is tried; None is returned where there was too little time.
@@ -295,7 +295,7 @@ def _finished(
     limits: Limits,
     deadline: Deadline | None,
 ) -> Form:
-    """Return the link in its best form; with gaps, by a model of all columns where partners stand out more in that."""
+    """Return the link in its best form; with gaps, by a model of all columns if partners stand out more by that."""
     best = best_form(left, right, form, limits=limits, deadline=deadline)
     if not form.by_columns or best.matching.strength > CLEARLY_MORE * form.matching.strength:
         form = best
@@ -308,7 +308,7 @@ def _finished(
 
 
 def _averaged(left: Side, right: Side, form: Form, task: Task) -> Form:
-    """Return the form with averaged ratios if rows have no partner, or as it was where partners stand out far more so.
+    """Return the form with averaged ratios if rows have no partner, unless partners stand out clearly more without.
 
     Where every row has a partner, or partners stand out fully, hardly a pair is wrong, and there is nothing to average.
     """

@@ -1,4 +1,4 @@
-"""Match rows under a map, with "no partner" as one of the answers, fit the map to the matches, until it settles."""
+"""Match rows under a map, with "no partner" as one of the answers, and fit the map to the matches, in turn."""
 
 from __future__ import annotations
 
@@ -37,41 +37,46 @@ FOLDS = 8
 """Folds of left rows; each is judged by the map that the others give."""
 
 _SETTLED = 0.01
-"""Share of the pairs, in sums of changes of probability, below which a matching is settled."""
+"""A matching is settled when the changes of all probabilities add up to less than this share of the number of pairs."""
 
 _PATIENCE = 4
 """Rounds without an improvement after which nothing more is expected."""
 
 MOST_ROUNDS, FIRST_ROUNDS = 25, 8
-"""The most rounds of refining; few candidates need more than ten. And the rounds by which candidates are compared."""
+"""The most rounds of refining, of which few candidates need more than ten; and the most rounds before candidates are
+compared."""
 
 CLEARLY_MORE = 1.1
-"""Times the information of all pairs from which fewer pairs are preferred to more."""
+"""A matching is clearly better than another if it has this many times the other's strength, or information of all
+pairs. In the second case fewer pairs are preferred to more."""
 
 TARGETS = (8, 12, 20, 40, 64)
-"""Numbers of factors of either table that are predicted; which is best, the strength of the matching tells."""
+"""Numbers of factors of either table that are predicted in turn; the number that makes the matching strongest is
+used."""
 
 _FIRST_LOOK = 2
-"""Rounds by which numbers of predicted factors are compared."""
+"""Rounds of matching before numbers of predicted factors are compared."""
 
 _AVERAGED_TARGETS = (12, 20, 40)
-"""Numbers of predicted factors that rounds take in turn while their ratios are averaged: few say something about every
-row, many tell look-alikes apart."""
+"""Numbers of predicted factors that rounds take in turn while their ratios are averaged: few factors say something
+about every row, many factors tell look-alikes apart."""
 
 _AVERAGED_ROUNDS, _NEWEST = 9, 0.3
 """Rounds whose ratios are averaged, and the weight of the newest one; the first of nine counts for 0.06, as good as
-nothing. Real tables without a fifth of their rows (pairs of benchmarks/bench_real.py, other seeds than it reports):
-matches of the strongest round 0.70 right and 0.82 stated, of averaged ratios 0.78 and 0.77. With 15 rounds, or with the
-newest at 0.15, it is the same within 0.02."""
+nothing. On real tables without a fifth of their rows (pairs of benchmarks/bench_real.py, other seeds than it reports),
+0.70 of the matches of the strongest round are right and 0.82 is stated; of those by averaged ratios 0.78 and 0.77. With
+15 rounds, or with a weight of 0.15 for the newest, these numbers are the same within 0.02."""
 
 _SURE = 0.5
 """Probability above which a pair is used to tell how heavy the tails are."""
 
 _ODD_ROWS = 0.05
-"""Share of rows whose partner is taken to be no likelier than any row when candidates are compared."""
+"""Share of rows whose partner is taken to be no likelier than any row when candidates are compared, so that a few odd
+rows do not decide."""
 
 _PAIRS_PER_FACTOR = 4.0
-"""A map needs so many pairs of rows for each factor of both tables; of fewer pairs, fewer factors are used."""
+"""Pairs of rows that a map needs for each factor, counted over both tables; with fewer pairs, fewer factors are
+used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +110,7 @@ class Matching:
 
     @property
     def strength(self) -> float:
-        """Identification times the root of the number of pairs: a mean counts by its standard error.
+        """Identification times the root of the number of pairs, so that a mean counts by its standard error.
 
         The sum over all pairs would favour pairs that are forced on rows without partner, since the best of many wrong
         partners stands out too; the mean alone would favour a few pairs.
@@ -113,10 +118,13 @@ class Matching:
         return self.identification * float(np.sqrt(self.common))
 
     def better_than(self, other: Matching) -> bool:
-        """Tell whether pairs stand out more: each of them, with clearly more information in all; else by strength.
+        """Tell whether this matching is better than another.
 
-        Where partners stand out fully, strength only counts pairs: it does not see that a map without those that are
-        wrong is far sharper.
+        It is if its pairs stand out as much or more, and all of them together have clearly more information. If neither
+        matching is better in this way, the stronger one is.
+
+        Where partners stand out fully, strength only counts pairs: it does not see that a map without the wrong pairs
+        is far sharper.
         """
         if self._dominates(other) or other._dominates(self):
             return self._dominates(other)
@@ -127,7 +135,7 @@ class Matching:
         return more and self.identification >= other.identification
 
     def surest(self, share: float) -> Any:
-        """Return the coupling of the pairs that stand out most, a share of all; the others have no weight."""
+        """Return the coupling with only the pairs that stand out most, a share of all; the others have no weight."""
         lowest = np.float32(-1e6)
         ratios = np.where(np.isfinite(self.ratios), self.ratios, lowest)
         against = sum(_log_sum_exp(ratios, axis) for axis in (1, 0))
@@ -141,15 +149,15 @@ class Matching:
 
 
 class Refinement:
-    """The rows of two tables while they are matched and their map is fitted, in turn.
+    """Two tables whose rows are matched and whose map is fitted to the matches, in turn.
 
     Args:
         left: whitened factors of the left rows.
         right: whitened factors of the right rows.
         limits: which pairs may be matched.
         folds: how many folds left rows are dealt to.
-        by_decoys: whether decoys tell how many rows have a partner (`keyless.pairs.decoys`): not while the map is poor,
-            when partners fit no better than decoys.
+        by_decoys: whether decoys tell how many rows have a partner (`keyless.pairs.decoys`). They cannot while the map
+            is poor, when partners fit no better than decoys.
     """
 
     by_predictions = False
@@ -162,11 +170,11 @@ class Refinement:
 
     @cached_property
     def mask(self) -> BoolArray | None:
-        """Which pairs may be matched; None where all may. Made where all pairs are looked at, and not before."""
+        """Which pairs may be matched; None where all may. It is made only when all pairs are looked at."""
         return self.limits.mask()
 
     def fitted(self, coupling: Any, *, heavy_tails: bool = True) -> CrossFit:
-        """Fit the map of the leading factors, as many as the pairs are enough for, to coupled rows.
+        """Fit the map to coupled rows, between as many leading factors as there are enough pairs for.
 
         Args:
             coupling: left × right rows, dense or sparse.
@@ -190,7 +198,7 @@ class Refinement:
         return fit, self.ratios(fit)
 
     def in_folds(self, fit: CrossFit) -> CrossFit:
-        """Return models for the folds of these rows; of a map with other folds, the whole one for all of them."""
+        """Return the models of a map for the folds of these rows; if it has other folds, its whole model for each."""
         same = len(fit.left_directions) == self.folds.count
         return fit if same else CrossFit.of_one(fit.whole, self.folds.count)
 
@@ -206,8 +214,8 @@ class Refinement:
         """Return how well partners stand out by maps that have not seen the left rows, in nats above a guess.
 
         That is the mean log-probability of what each row of the smaller table is coupled to, among all rows of the
-        other: many rows of the larger one have no partner. A few rows whose partner is improbable by any map do not
-        decide it.
+        larger. Rows of the larger table are not asked, since many of them have no partner. A few rows whose partner is
+        improbable by any map do not decide the score.
 
         Args:
             coupling: left × right rows.
@@ -224,8 +232,9 @@ class Refinement:
     def contradicted(self, coupling: Any) -> bool:
         """Tell whether known pairs speak against a coupling.
 
-        By the map that the coupling of other rows gives, the known partners are less likely than any row, in the mean.
-        A known row whose partner is out of the question counts no more than one whose partner stands out fully.
+        They do if, by the map that the coupling of the other rows gives, known partners are less likely than a random
+        row, on average. A known row whose partner is out of the question counts no more than one whose partner stands
+        out fully.
 
         Args:
             coupling: left × right rows, dense or sparse.
@@ -244,7 +253,7 @@ class Refinement:
     def run(
         self, coupling: Any, *, rounds: int, common: float | None = None, deadline: Deadline | None = None
     ) -> Matching:
-        """Alternate from a coupling until it settles, `rounds` times at the most; once when it is late."""
+        """Fit and match in turn, from a coupling until it settles, `rounds` times at the most; once when time is up."""
         smaller = min(len(self.left), len(self.right))
         common = FIRST_SHARE * smaller if common is None else common
         best: Matching | None = None
@@ -281,13 +290,13 @@ class Refinement:
 
 
 class SmoothRefinement(Refinement):
-    """The same where pairs are judged by predictions of either table's factors; see `keyless.maps.regression`.
+    """A refinement in which pairs are judged by predictions of either table's factors; see `keyless.maps.regression`.
 
     Args:
         regression: predicts rows from each other.
         limits: which pairs may be matched.
         targets: how many factors of either table are predicted.
-        by_map: factors that the map is of, which goes with the pairs.
+        by_map: factors of both tables, between which the map is fitted to the pairs.
     """
 
     by_predictions = True
@@ -312,9 +321,9 @@ class SmoothRefinement(Refinement):
     def run(
         self, coupling: NumpyArray, *, rounds: int, common: float | None = None, deadline: Deadline | None = None
     ) -> Matching:
-        """Alternate from a coupling until it settles, with the kernels that suit it best; see `Refinement.run`.
+        """Fit and match in turn, with the kernels that suit the coupling best; see `Refinement.run`.
 
-        Kernels are chosen by the first coupling, and stay.
+        Kernels are chosen for the first coupling, and stay the same.
         """
         self.regression.settle(coupling, self.targets)
         return super().run(coupling, rounds=rounds, common=common, deadline=deadline)
@@ -328,15 +337,15 @@ def smoothed(
     by_map: tuple[NumpyArray, NumpyArray],
     deadline: Deadline | None = None,
 ) -> Matching:
-    """Return what a matching becomes by predictions, where partners stand out more then; otherwise as it was.
+    """Return the matching that predictions lead to, if partners stand out more in it; otherwise the matching as it was.
 
-    As many factors are predicted as make it strongest.
+    The number of predicted factors is the one that makes the matching strongest.
 
     Args:
         matching: where to begin.
         views: factors of both tables; see `keyless.maps.regression.Regression`.
         limits: which pairs may be matched.
-        by_map: factors that the map is of.
+        by_map: factors of both tables, between which the map is fitted.
         deadline: when nothing further is tried.
     """
     regression = Regression(views)
@@ -362,8 +371,8 @@ def averaged(
 ) -> Matching:
     """Return what a matching becomes when the ratios of several rounds of predictions are averaged.
 
-    Where rows have no partner, wrong pairs of one round are predicted by each other in the next, so that a round is
-    surer than it is right; and the strongest of several rounds is the one that exaggerates most. Right pairs stand out
+    Where rows have no partner, the predictions of a round are fitted to wrong pairs of the round before. So a round is
+    surer than it should be, and the strongest of several rounds is the one that exaggerates most. Right pairs stand out
     in every round, by few factors and by many; wrong ones change from round to round.
 
     Args: see `smoothed`.
@@ -385,9 +394,9 @@ def averaged(
 def identification(ratios: NumpyArray, coupling: NumpyArray, *, axes: Sequence[int] = (1, 0)) -> float:
     """Return how well partners stand out: the mean log-probability of each among all rows, in nats above a guess.
 
-    A guess has 0, partners that stand out fully have the logarithm of how many rows there are. It is averaged over
-    both directions: right rows to choose from for a left row, and left rows for a right row. What depends on one row
-    alone cancels, so that rows far from all others count no more than any.
+    A guess has 0, partners that stand out fully have the logarithm of how many rows there are. It is averaged over both
+    directions: right rows to choose from for a left row, and left rows for a right row. What depends on one row alone
+    cancels, so that rows far from all others count no more than other rows.
 
     Args:
         ratios: log-likelihood ratios of all pairs, −∞ where a pair must not be.
@@ -407,7 +416,7 @@ def identification(ratios: NumpyArray, coupling: NumpyArray, *, axes: Sequence[i
 
 
 def _log_sum_exp(ratios: NumpyArray, axis: int) -> NumpyArray:
-    """Return the log of the sum of exponentials along an axis, which stays; very low where nothing is finite."""
+    """Return the log of the sum of exponentials along an axis, kept with length 1; very low where nothing is finite."""
     highest = ratios.max(axis=axis, initial=-1e6, keepdims=True)
     sums = np.exp(ratios - highest).sum(axis=axis, dtype=np.float64, keepdims=True)
     return np.asarray(np.log(np.maximum(sums, 1e-300)) + highest)

@@ -1,4 +1,4 @@
-"""Tables that hold several rows of one entity: noticed, and matched many to one.
+"""Notice tables that hold several rows of one entity, and match them many to one.
 
 A search matches every row once at the most. If a table repeats entities, the map is found all the same, but most of the
 repeated rows are left without partner, although one row of the other table fits them as well as a partner does.
@@ -31,24 +31,28 @@ RepeatedSide = Literal["", "left", "right"]
 """The table that seems to repeat entities; empty where neither does."""
 
 _RARELY = 0.99
-"""Quantile of how well the second best partner of a matched row fits: a row without partner seldom finds better."""
+"""Quantile of how well the second best candidates of matched rows fit: the best candidate of a row without partner
+seldom fits better."""
 
 _ERRORS = 3.0
-"""Standard errors by which the rows that fit a partner of another row are more than chance and mistakes explain."""
+"""A table seems to repeat entities if the rows that fit another row's partner are more than chance and wrong matches
+explain, by this many standard errors."""
 
 _TINY = 1e-300
-"""The least sum that anything is divided by."""
+"""The smallest sum that is divided by, so that no result is infinite."""
 
 _STEPS = 100
-"""Steps by which it is estimated how many rows have a partner; each changes the number less than the one before."""
+"""Steps in which it is estimated how many rows have a partner; each step changes the number less than the step
+before."""
 
 
 def repeated_side(permutation: IntArray, probability: NumpyArray, rivals: Rivals) -> RepeatedSide:
     """Tell which of two tables seems to hold several rows of one entity.
 
-    A row whose entity the other table lacks finds a best candidate like the second best candidates of matched rows. A
-    repeated row finds one as good as a partner, which another row has taken. Mistakes of the matching make such rows,
-    too: a wrong match takes a partner away. As many as are expected to be wrong are no sign of repeats.
+    The best candidate of a row whose entity the other table lacks fits like the second best candidates of matched rows.
+    The best candidate of a repeated row fits as well as a partner, and another row has taken it. Wrong matches leave
+    such rows as well, since each takes a partner away. So as many such rows as matches are expected to be wrong are no
+    sign of repeats.
 
     Args:
         permutation: the right row of each left row, −1 for none.
@@ -65,7 +69,7 @@ def repeated_side(permutation: IntArray, probability: NumpyArray, rivals: Rivals
 
 
 def seem_repeated(ratios: Any, permutation: IntArray) -> tuple[BoolArray, BoolArray]:
-    """Tell which left and which right rows have no match, but fit a partner of another row as well as a partner does.
+    """Tell which left and right rows have no match, but fit a partner of another row as well as partners fit.
 
     Args:
         ratios: left × right rows, log-likelihood ratios, dense or sparse.
@@ -77,7 +81,7 @@ def seem_repeated(ratios: Any, permutation: IntArray) -> tuple[BoolArray, BoolAr
 def _fit_taken_partners(permutation: IntArray, rivals: Rivals) -> tuple[BoolArray, BoolArray]:
     """Tell which rows without match fit a partner of another row.
 
-    To fit, a candidate must also be likelier than not the partner of a row that has one among so many choices.
+    A candidate fits only if it is also likelier than not to be the partner of a row that has one among so many choices.
     """
     taken = np.zeros(len(rivals[1]), dtype=bool)
     taken[permutation[permutation >= 0]] = True
@@ -89,7 +93,7 @@ def _fit_taken_partners(permutation: IntArray, rivals: Rivals) -> tuple[BoolArra
 
 
 def _beyond_chance(fits: BoolArray, unmatched: int, *, wrong: float) -> float:
-    """Return by how many standard errors too many rows without match fit a partner of another row; minus the limit."""
+    """Return by how many standard errors too many rows without match fit another row's partner, less `_ERRORS`."""
     expected = wrong + (1.0 - _RARELY) * unmatched
     return float((fits.sum() - expected) / np.sqrt(expected + 1.0)) - _ERRORS
 
@@ -97,8 +101,8 @@ def _beyond_chance(fits: BoolArray, unmatched: int, *, wrong: float) -> float:
 def best_rivals(ratios: Any, permutation: IntArray) -> Rivals:
     """Return the highest ratio of each left and of each right row, that of its own match left out; −∞ where none is.
 
-    Rows in a crowd fit many others, which are no repeats of one of them: crowds are allowed for. Matches are left out
-    before that, so that rows with match and rows without it are treated alike.
+    Rows in a crowd fit many rows without being repeats, so what crowding adds to the ratios is taken off. Matches are
+    left out before that, so that rows with match and rows without it are treated alike.
 
     Args:
         ratios: left × right rows, log-likelihood ratios, dense or sparse.
@@ -153,7 +157,7 @@ def shared_partners(ratios: Any, *, limits: Limits, every_row: bool | None) -> S
     dense = not isinstance(ratios, sparse.csr_array)
     listed = _listed(ratios) if dense else ratios
     rows, columns = pair_places(listed)
-    # Listed ratios contain what limits say beforehand; here the number of choices does.
+    # Listed ratios contain the head start that limits give; here the number of choices takes its place.
     plain = listed.data - (0.0 if dense else limits.head_start(rows, columns))
     highest = np.maximum(largest(rows, plain, listed.shape[0]), 0.0)
     weight = np.exp(plain - highest[rows]) / np.maximum(limits.choices[rows], 1)

@@ -1,4 +1,4 @@
-"""Rows of one table that differ by noise only: which they are, and what that means for their partners.
+"""Find rows of one table that differ by noise only, and make their log-likelihood ratios equal.
 
 Samples that were measured several times differ by noise, and so do people who gave the same answers. The noise of one
 table says nothing about that of the other. A map cannot know that: it takes every difference of two rows for one that
@@ -19,20 +19,21 @@ from keyless.sizes import TELLING_ROWS
 __all__ = ["averaged_over_replicates", "differences_are_shared", "replicate_weights"]
 
 _MOST_ROWS = 3_000
-"""Rows of a table up to which replicates are looked for: all its pairs are compared, which take 72 MB."""
+"""The most rows of a table in which replicates are sought: all pairs of its rows are compared, which takes 72 MB."""
 
 _WIDER = 4.0
-"""Variance of the noise, as a multiple, within which other rows count as a crowd. Rows of a crowd are near each other
-without being replicates: of those there are many at the distance of noise, and few at twice that distance."""
+"""Rows count as a crowd within this many times the variance of the noise. Rows of a crowd are near each other without
+being replicates; of replicates there are many at the distance of noise, and few at twice that distance."""
 
 _CLEAR = 0.5
-"""Probability from which two rows count as replicates, and the part of all replicates expected that must be so clear.
+"""Probability above which two rows count as replicates, and the part of all expected replicates that must be so clear.
 
-It was 0.6 to 0.9 in tables of replicates and of answers in classes, 0.2 to 0.4 in some real tables with crowds. Others
-pass: of digits and molecules only the partners show that the differences are no noise."""
+This part was 0.6 to 0.9 in tables of replicates and of answers in classes, 0.2 to 0.4 in some real tables with crowds.
+Other tables with crowds pass: of digits and molecules only the partners show that the differences are no noise."""
 
 _FIRST, _STEPS, _SETTLED = 0.5, 200, 1e-4
-"""Replicates of a row in the first guess, steps in which their number is estimated, and the change that ends them."""
+"""First guess of how many replicates a row has, the most steps in which this number is estimated, and the change of it
+below which the steps end."""
 
 _LARGEST_EXPONENT = 60.0
 """Nats beyond which it does not matter how much likelier it is that two rows are replicates."""
@@ -41,8 +42,8 @@ _LARGEST_EXPONENT = 60.0
 def averaged_over_replicates(form: Form, *, limits: Limits) -> NumpyArray:
     """Return the log-likelihood ratios of a form, those of replicates replaced by their mean.
 
-    They stay as they are unless both tables have replicates: of rows that only one table repeats, see `repeats`. Those
-    of predictions stay as well.
+    All ratios stay as they are unless both tables have replicates; for rows that only one table repeats see
+    `keyless.engine.repeats`. Ratios of predictions always stay as they are.
 
     Args:
         form: factors, map and ratios of all pairs.
@@ -50,7 +51,7 @@ def averaged_over_replicates(form: Form, *, limits: Limits) -> NumpyArray:
     """
     ratios: NumpyArray = form.matching.ratios
     model = form.matching.fit.whole
-    # By predictions rows differ that the map has at one place.
+    # Predictions tell rows apart that the map has at one place.
     by_map = len(model.correlations) > 0 and not form.matching.predicted
     if not by_map or max(ratios.shape) > _MOST_ROWS or min(ratios.shape) < TELLING_ROWS:
         return ratios
@@ -67,7 +68,7 @@ def averaged_over_replicates(form: Form, *, limits: Limits) -> NumpyArray:
     for side, known in zip((left, right), limits.known.T, strict=True):
         side[known] = np.eye(len(side))[known]
     possible = np.isfinite(ratios)
-    # Pairs that must not be are no part of any mean.
+    # Pairs that must not be matched are left out of all means.
     share = left @ possible @ right.T
     mean = left @ np.where(possible, ratios, 0.0) @ right.T / np.maximum(share, np.finfo(np.float64).tiny)
     return np.asarray(np.where(possible, mean, ratios), dtype=ratios.dtype)
@@ -76,16 +77,17 @@ def averaged_over_replicates(form: Form, *, limits: Limits) -> NumpyArray:
 def differences_are_shared(
     places: NumpyArray, partners: NumpyArray, weights: NumpyArray, correlations: NumpyArray
 ) -> bool:
-    """Tell whether partners differ as rows do that may be replicates, rather than by noise of their own.
+    """Tell whether partners of rows that may be replicates differ as these rows do, rather than by noise of their own.
 
     Matching picks partners that differ alike, so that noise seems to be shared, too. Therefore partners are drawn in
-    both ways, about each row and about the mean of its replicates, and are matched anew. The differences are shared
-    if that is nearer to what is found, and where no two replicates are matched, so that nothing speaks against it.
+    both ways, about each row and about the mean of its replicates, and are matched anew. The differences are shared if
+    what is found is nearer to partners drawn about each row; also if no two replicates are matched, since nothing
+    speaks against it then.
 
     Args:
-        places: of matched rows.
-        partners: of their partners, row by row.
-        weights: rows × rows, of the mean of each row and its replicates.
+        places: where matched rows are along the directions of a map.
+        partners: where their partners are, row by row.
+        weights: rows × rows, the weights of the mean of each row and its replicates.
         correlations: of partners.
     """
     if not np.triu(weights, 1).any():
@@ -107,7 +109,7 @@ def differences_are_shared(
 def _shared_part(places: NumpyArray, partners: NumpyArray, weights: NumpyArray, correlations: NumpyArray) -> float:
     """Return the slope of the differences of partners on those of rows: the median over all rows and replicates.
 
-    In a mean, a few rows far out would count for more than all others.
+    A mean would be decided by a few rows far out.
     """
     rows, others = np.nonzero(np.triu(weights, 1))
     own, theirs = places[rows] - places[others], partners[rows] - partners[others]
@@ -118,9 +120,9 @@ def _shared_part(places: NumpyArray, partners: NumpyArray, weights: NumpyArray, 
 def replicate_weights(places: NumpyArray, correlations: NumpyArray, tail: float) -> NumpyArray | None:
     """Return the weights of the mean that takes the place of each row: equal ones for it and its replicates.
 
-    Two replicates are like partners: as far apart as noise has it. With the noise of both tables alike, the correlation
-    of replicates is that of partners. Any two rows are as near by chance as is likely in a normal distribution, or in
-    the crowd about them. How many replicates there are is estimated along with which they are.
+    Two replicates are as far apart as noise puts them, like partners. If both tables have the same noise, replicates
+    are correlated as partners are. Two other rows are as near by chance as is likely in a normal distribution, or in
+    the crowd about them. The number of replicates is estimated together with which rows they are.
 
     Args:
         places: where the rows of a table are along the directions of a map, with unit variance.
@@ -152,7 +154,7 @@ def replicate_weights(places: NumpyArray, correlations: NumpyArray, tail: float)
 
 
 def _compared(places: NumpyArray, correlations: NumpyArray, tail: float) -> NumpyArray:
-    """Return how much likelier any two rows are to be measurements of one thing than of any two; −∞ for a row itself.
+    """Return how much likelier two rows are to be measurements of one thing than of two; −∞ for a row with itself.
 
     In nats, rows × rows.
     """

@@ -1,8 +1,8 @@
 """Look for the map between two tables from nothing: many first maps of few factors, each grown, the best refined.
 
-A first map turns the leading factors of one table onto those of the other. Of many random ones, those are kept under
-which the rows of both tables look most alike, and turned a little more. The best of them grow until all factors are in
-them; rows that a map was not fitted to tell how well partners stand out then. The best candidates are crossed. The
+A first map turns the leading factors of one table onto those of the other. Many random ones are turned a little until
+they settle, and those are kept under which the rows of both tables look most alike. These grow until all factors are in
+them. Rows that a map was not fitted to tell how well partners stand out then. The best candidates are crossed. The
 search ends when partners stand out clearly, when the best score has hardly risen for some generations, or when all
 generations are done. Once several first maps have led to the same correspondence, no new ones are tried.
 """
@@ -32,76 +32,82 @@ from keyless.progress import Callback, Deadline, cut_short, is_late
 __all__ = ["FEW_GENERATIONS", "STANDS_OUT", "Search", "Start", "outermost"]
 
 _SIZES = (3, 4, 5, 6)
-"""Leading factors of first maps, one size a generation in turn. Two clouds of 500 rows in more dimensions look more
-alike under some wrong map than under the right one; in fewer they look alike under too many."""
+"""Numbers of leading factors that first maps have, one number per generation in turn. In more dimensions two clouds of
+500 rows look more alike under some wrong map than under the right one; in fewer they look alike under too many maps."""
 
 _MOST_LEADING = 8
-"""Leading factors of first maps where both tables show more than six that stand out of their noise."""
+"""The most leading factors of first maps, where a table shows more than six factors that stand out of its noise."""
 
 _FIRST_MAPS, _KEPT, _STEPS = 40, 8, 10
-"""Random first maps of a round, how many of them are grown, and steps in which they settle before that."""
+"""Random first maps of a generation, how many of them grow, and the steps in which all of them settle before that."""
 
 _FIRST_CORRELATION = 0.7
 """Correlations that random maps begin with."""
 
 _BY_MOMENTS = 4
-"""Maps by moments that are grown of each number of factors: of eight, the right one was among the first four."""
+"""How many maps by moments grow, of each number of factors: of eight maps, the right one was among the first four."""
 
 _SAMPLE = 300
 """Rows of each table by which first maps are compared. They need not be the same entities: shapes are compared."""
 
 _SEED_FACTORS = (1.0, 1.25, 1.6)
-"""Leading factors, as multiples of those that stand out of the noise, with which a map grows from known pairs.
+"""Numbers of leading factors with which a map grows from known pairs, as multiples of the number that stands out of the
+noise.
 
-Weak factors are missed by the count, and the map grows only with nearly all factors and little else."""
+That number misses weak factors, and the map grows only with nearly all factors and little else."""
 
 _AGREEING = 3
-"""First maps that must have led to the same correspondence for no new ones to be tried."""
+"""How many first maps must have led to the same correspondence for no new ones to be tried."""
 
 _SAME = 0.5
 """Share of rows with the same partner from which two candidates count as one correspondence."""
 
 _LIKE = 0.8
-"""Share of rows with the same partner from which two candidates count as one where they are crossed."""
+"""Share of rows with the same partner from which two candidates are so alike that only the better one is kept for
+crossing."""
 
 _PARENTS, _CHILDREN, _GENERATIONS = 12, 16, 12
-"""Candidates that may be crossed, children of a generation, and the most generations."""
+"""The most candidates that are kept for crossing, the most children of a generation, and the most generations."""
 
 FEW_GENERATIONS = 4
-"""Generations of searches that tell chance, of which there are several, and of a quick search: one for each size."""
+"""The most generations of a quick search, and of searches that tell chance, of which there are several: one for each of
+`_SIZES`."""
 
 _CHILD_SIZES = (6, 12, MAX_RANK)
-"""Leading factors that a child's map begins with, one of these at random: with few it forgets most of its parents."""
+"""Numbers of leading factors; a child's map begins with one of them, drawn at random. With few it forgets most of its
+parents' maps."""
 
 _PATIENCE, _GAIN = 3, 0.01
-"""Generations after which a search ends unless its best score rose by this part of log(rows) nats: a right map gains
-far more from crossing, until it is right in nearly all rows that can be told."""
+"""A search ends if its best score rose by less than `_GAIN` of log(rows) nats in `_PATIENCE` generations: a right map
+gains far more from crossing, until it is right in nearly all rows that can be told apart."""
 
 _OF_BOTH = 0.5
 """Share of the children that have the pairs on which their parents agree; others have the pairs of either."""
 
 _REFINED = 4
-"""Distinct candidates that are refined, those whose partners stand out most."""
+"""How many distinct candidates are refined: those whose partners stand out most."""
 
 STANDS_OUT = 0.85
 """Part of log(rows) nats by which partners stand out in a link that ends the search at once.
 
-Wrong links reach 0.6 to 0.75 of it on real tables of 100 to 1,000 rows."""
+Wrong links reach 0.6 to 0.75 of log(rows) nats on real tables of 100 to 1,000 rows."""
 
 _SAYS_SOMETHING = 0.1
-"""Part of log(rows) nats by which partners must stand out where candidates agree: maps without a factor agree, too."""
+"""Part of log(rows) nats by which partners must stand out for agreement of candidates to count: maps without a factor
+agree, too."""
 
 _MOST_ROWS = 1000
-"""Rows of each table that a map is sought on; all rows refine it. The work grows with their square."""
+"""The most rows of each table on which a map is sought, since the work grows with their square. The map is refined on
+all rows."""
 
 _STEPS_OF_ALL = 2
 """Steps in which all rows are coupled by a map that was found on some of them."""
 
 _LEADING = 8
-"""Factors by which it is told how far out a row is."""
+"""Leading factors that tell how far out a row is."""
 
 _LARGE_KERNEL = 250_000
-"""Pairs of rows from which maps grow on all cores at a time: of fewer, steps are too short to be shared out."""
+"""Pairs of rows from which maps grow on all cores at a time: with fewer pairs, steps are too short to be shared out."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,7 @@ class _Candidate:
     """A coupling that was reached, and what it was judged by.
 
     Attributes:
-        view: the tables as it was reached.
+        view: the rows of both tables, on the scales on which it was reached.
         coupling: left × right rows.
         choice: per row of the smaller table, the row of the other that it prefers.
         score: how well partners stand out among all rows, in nats above a guess; see `Refinement.score`.
@@ -162,20 +168,20 @@ class _Rows:
 
     @cached_property
     def growth(self) -> Growth:
-        """The rows while maps grow."""
+        """What lets maps between these rows grow."""
         return Growth(self.left, self.right, allowed=self.allowed)
 
     @cached_property
     def shapes(self) -> Shapes:
         """The leading factors of some rows, evenly spread over all."""
-        # Rows of a group are compared with each other, so that all of them are needed.
+        # With groups, only rows of the same group are compared with each other, so all rows are needed.
         most = max(self.refinement.limits.shape) if self.refinement.limits.groups is not None else _SAMPLE
         few = [np.linspace(0, size - 1, min(size, most)).astype(np.int64) for size in (len(self.left), len(self.right))]
         left, right = (side[rows, :_MOST_LEADING] for side, rows in zip((self.left, self.right), few, strict=True))
         return Shapes(left, right, allowed=None if self.allowed is None else self.allowed[np.ix_(*few)])
 
     def first_maps(self, size: int, rng: np.random.Generator) -> NumpyArray:
-        """Return distinct maps of so many leading factors under which the rows of both tables look most alike.
+        """Return distinct maps of `size` leading factors under which the rows of both tables look most alike.
 
         Args:
             size: how many factors.
@@ -211,10 +217,10 @@ class Search:
         views: both tables on the kinds of scales that are tried.
         limits: which pairs may be matched.
         starts: named couplings that are tried before all others.
-        generations: the most; None: as many as usual; 0: only what is given is refined.
+        generations: the most generations; None: `_GENERATIONS`; 0: only the candidates that are given are refined.
         deadline: when the best so far is returned.
         callback: called after every generation with the stage, the generations so far, the most there may be, and the
-            highest score.
+            highest score so far.
         tried: how the candidates came to be.
     """
 
@@ -247,7 +253,8 @@ class Search:
     def mean_coupling(self) -> NumpyArray | None:
         """The mean of the couplings of all candidates; None where only some of the rows were searched.
 
-        Where no candidate is believed, the mean orders partners better than any of them: what is wrong in each differs.
+        Where no candidate is believed, the mean orders partners better than any of them: each candidate is wrong
+        elsewhere.
         """
         return None if self.sampled else self.together / max(self.made, 1)
 
@@ -276,10 +283,10 @@ class Search:
         self._report(0, len(plan))
         scores = [self.pool[0].score if self.pool else -np.inf]
         for generation, (size, view) in enumerate(plan, start=1):
-            # Where nothing that is given leads anywhere, one generation is needed all the same.
+            # Where nothing was given that could be a candidate, one generation is needed in any case.
             if self.pool and (not self.generations_wanted or self.stands_out or is_late(self.deadline)):
                 break
-            # Only the first generation is waited for when it is late.
+            # When time is up, only the first candidates are waited for.
             with cut_short(self.deadline if self.pool else None):
                 if self.agreement < _AGREEING:
                     self._try_maps_by_moments()
@@ -292,9 +299,9 @@ class Search:
         return self._finished()
 
     def _try_maps_by_moments(self) -> None:
-        """Let the maps grow under which moments agree best, of one number of factors; normal factors need them.
+        """Let the maps of one number of factors grow under which moments agree best; normal factors need such maps.
 
-        Clouds of many normal rows look alike under every turn. Moments are taken of all rows, and leave out none.
+        Clouds of many normal rows look alike under every rotation. Moments are taken over all rows.
         """
         found = [] if is_late(self.deadline) else next(self.by_moments, [])[:_BY_MOMENTS]
         grown = _grown([(self.among[0], cross) for _, cross in found])
@@ -319,12 +326,13 @@ class Search:
         sizes = [*_SIZES, *([min(most, _MOST_LEADING)] if most > _SIZES[-1] else [])]
         least = min(min(own.growth.ranks) for own in self.among)
         sizes = list(dict.fromkeys(max(1, min(size, least)) for size in sizes))
-        # All sizes come first, on both kinds of scales in turn: few generations have then seen every size.
+        # Every size is tried once before any is tried again, on both kinds of scales in turn: so few generations try
+        # all sizes.
         places = [divmod(number, len(sizes)) for number in range(max(self.generations_wanted, 1))]
         return [(sizes[place], self.among[(turn + place) % len(self.among)]) for turn, place in places]
 
     def _from_what_is_known(self) -> None:
-        """Take the couplings that are given, and those that known pairs lead to; when it is late, the first of them."""
+        """Take the couplings that are given, and those that known pairs lead to; when time is up, only the first."""
         view = self.among[0]
         known = view.refinement.limits.known
         for name, coupling in self.starts:
@@ -337,7 +345,7 @@ class Search:
             if is_late(self.deadline):
                 return
             with cut_short(self.deadline):
-                # The same start is no second witness.
+                # The same start must not count twice as one that led to this correspondence.
                 self._take(name, view.grown(view.growth.map_of(among, _SIZES[-1])), counts=False)
         with cut_short(self.deadline):
             for number, rank in enumerate(self._seed_ranks(known)):
@@ -359,7 +367,7 @@ class Search:
         Args:
             name: of the first map.
             candidate: what it has led to.
-            counts: whether it is a witness of its own for what it has led to.
+            counts: whether the first map counts when agreement is counted.
         """
         self._keep(candidate)
         if counts:
@@ -377,10 +385,10 @@ class Search:
             self.pool = sorted([*rest, candidate], key=lambda one: one.worth, reverse=True)[:_PARENTS]
 
     def _cross(self) -> None:
-        """Grow maps from what two candidates say together, those that agree most first.
+        """Grow maps from what two candidates say together, beginning with the candidates that agree most.
 
-        What both say is right more often than what either says. A child's map begins with a part of the leading factors
-        and grows again, so that it can lose what was wrong in both.
+        What both say is right more often than what one of them says. A child's map begins with a part of the leading
+        factors and grows again, so that it can lose what was wrong in both.
         """
         pairs = [
             (float(np.mean(one.choice == two.choice)), one, two)
@@ -432,9 +440,10 @@ class Search:
 
 
 def outermost(factors: Factors) -> IntArray:
-    """Return the rows a map is sought on, in their order: all of few, else those farthest out in leading factors.
+    """Return the rows on which a map is sought, in their order: all if they are few, else those farthest out.
 
-    Rows far out are told apart most easily, and are far out in the other table too.
+    Leading factors tell how far out a row is. Rows far out are told apart most easily, and are far out in the other
+    table, too.
     """
     rows = len(factors.scores)
     if rows <= _MOST_ROWS:

@@ -23,7 +23,7 @@ MAX_RANK = 40
 
 
 class Side:
-    """One table, with its rows in an order that depends on what they hold only.
+    """One table, with its rows in an order that depends only on their content.
 
     So the order in which the caller gave them cannot matter.
 
@@ -32,9 +32,10 @@ class Side:
         mask: True where observed; None: everything is.
         scales: how columns are scaled.
         max_rank: the most factors while a map is sought.
-        leading: columns that are factors of their own, however little of the table they are: those that the other
-            table measures too.
-        chosen: scales of some columns, which they have where others have the one on which they look most normal.
+        leading: columns that are made factors of their own, however small a part of the table they are: columns that
+            the other table measures, too.
+        chosen: scales of some columns, used where all other columns get the scale on which they look most normal
+            (`"auto"`).
         name: of the table, for messages.
     """
 
@@ -72,7 +73,7 @@ class Side:
         return len(self.values)
 
     def some(self, rows: IntArray) -> tuple[Side, IntArray]:
-        """Return some rows as a table of their own, and which of them stands at each place of its order."""
+        """Return some rows as a table of their own, and which row stands at each place of that table's order."""
         side = Side(
             self.values[rows],
             self.mask[rows],
@@ -107,7 +108,8 @@ class Side:
         Args:
             scales: the kind; None: as set.
             max_rank: the most factors; None: as set.
-            groups: labels of the rows, from 0; what rows of a group have in common is left out. None: nothing is.
+            groups: labels of the rows, from 0; what rows of a group have in common is left out. None: nothing is left
+                out.
         """
         kind, rank = self.scales if scales is None else scales, self.max_rank if max_rank is None else max_rank
         if (kind, rank) not in self._factors or groups is not None:

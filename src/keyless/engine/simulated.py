@@ -1,9 +1,9 @@
-"""Tables drawn from a fitted map: how far do the probabilities hold that are stated for them?
+"""Draw tables from a fitted map, and tell how far the probabilities hold that are stated for them.
 
-A map of few rows and many factors fits its own matches too well, and the rows that it matches wrongly with them. How
-much surer than right that makes it cannot be seen in the tables themselves, where the truth is not known. So partners
-are drawn for the left rows as the map has it; the same rounds of matching and fitting follow, from the true partners
-on; and what is stated there is compared with what is right.
+A map of few rows and many factors fits its own matches too well, wrong ones included. How much too sure that makes it
+cannot be seen in the tables themselves, where the truth is not known. So partners of the left rows are drawn from the
+map; the same rounds of matching and fitting follow, beginning with the true partners; and what is stated then is
+compared with what is right.
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ from keyless.progress import check_time
 __all__ = ["MOST_SIMULATED", "drawn_partners", "power_on_drawn_tables", "tempered"]
 
 MOST_SIMULATED = 1_500
-"""Rows up to which tables are drawn: of more rows a map fits its own matches hardly better than others, and a drawing
-takes seconds."""
+"""Rows up to which tables are drawn: a map of more rows fits its own matches hardly better than other partners, and a
+drawing takes seconds."""
 
 _ROWS, _MOST_DRAWINGS = 1_000, 4
-"""Rows of all drawn tables together, and the most drawings: the share right of so many is known to 0.01 or 0.02."""
+"""Matched rows of all drawn tables together, and the most tables that are drawn: of so many rows, the share that is
+right is known to 0.01 or 0.02."""
 
 _POWERS = np.linspace(0.3, 1.0, 15)
 """Powers of the probabilities of a row's answers that are tried."""
 
 _STRENGTHS = (1.0, 0.85, 0.7, 0.55)
-"""Parts of the map's correlations, as Fisher's z, that tables are drawn with, until a map fitted to them is weaker than
-the found one: matching makes correlations stronger than they are."""
+"""Numbers by which the map's correlations, as Fisher's z, are multiplied before tables are drawn; one after the other,
+until a map fitted to drawn tables is no stronger than the found one. Matching makes correlations look stronger than
+they are."""
 
 _LEAST = 1e-4
-"""Probability below which, and above one less which, it does not matter how sure a wrong statement was."""
+"""Stated probabilities count as no less than this, and as no more than 1 minus this: nearer to 0 or 1 it does not
+matter how sure a wrong statement was."""
 
 
 def power_on_drawn_tables(
@@ -46,8 +49,9 @@ def power_on_drawn_tables(
 ) -> float:
     """Return the power at which stated probabilities hold on drawn tables, at most 1; see `tempered`.
 
-    Matched rows have partners there, all others stay as they are. The power is the one under which right matches are
-    likeliest to be stated, and wrong ones not to be; of powers about as good the one nearest to 1.
+    In drawn tables matched rows have partners, and all other rows stay as they are. The power is the one under which
+    what is stated is likeliest to turn out as it does: right matches right, wrong ones wrong. Of powers about as good
+    it is the one nearest to 1.
 
     Args:
         form: factors and map of a link.
@@ -109,7 +113,8 @@ class _Drawing:
     def weakened(self) -> CanonicalModel:
         """Return the map with correlations so low that maps fitted to tables drawn from it are as strong as it was.
 
-        All are fitted in the same way, from true or supposed partners on.
+        All maps are fitted in the same way, beginning with the true partners of drawn tables, or the supposed ones of
+        the link.
         """
         found = self.form.matching.fit.whole
         target = self._settled(self.form.right.compact).information
@@ -122,7 +127,7 @@ class _Drawing:
         return _of_strength(found, float(np.interp(target, np.maximum.accumulate(reached[::-1]), strengths)))
 
     def refitted(self, model: CanonicalModel, number: int) -> Matching:
-        """Return the matching that drawn rows settle at, from their true partners on.
+        """Return the matching at which drawn rows settle, beginning with their true partners.
 
         Args:
             model: the map that partners are drawn from.
@@ -148,17 +153,18 @@ def _of_strength(model: CanonicalModel, strength: float) -> CanonicalModel:
 def drawn_partners(
     model: CanonicalModel, left: NumpyArray, right: NumpyArray, partners: IntArray, rng: np.random.Generator
 ) -> NumpyArray:
-    """Return right factors in which some left rows have partners as the model has it.
+    """Return right factors in which some left rows have partners drawn from the model.
 
-    Along the canonical directions a partner stands where its left row does, times the correlation, plus noise with the
-    tails of the model. Along all others, and where no left row belongs to it, a row stands where some right row does.
+    Along each canonical direction a partner stands at the place of its left row, times the correlation, plus noise with
+    the tails of the model. Along all other directions it stands where some partner of the link does. Right rows to
+    which no left row belongs stay where they are.
 
     Args:
         model: the map.
         left: factors of the left rows.
         right: factors of the right rows.
         partners: the right row that each left row is to have as its partner, −1 for none.
-        rng: draws them.
+        rng: draws the partners.
     """
     directions = model.right_directions
     used = right[:, : len(directions)]

@@ -21,37 +21,40 @@ from keyless.pairs.posterior import scaled
 __all__ = ["LEADING", "MIRRORED", "OUTERMOST", "SOFT_CORRELATION", "mirrored_share", "turns"]
 
 MIRRORED = 0.85
-"""Share from which a mirror image makes a link uncertain. Images by construction reach 0.93 and more."""
+"""A mirror image makes a link uncertain if partners stand out in it at least this much, as a share of the link. Images
+in tables that are symmetric by construction reach 0.93 and more."""
 
 LEADING = 8
-"""Pairs of directions that are turned around one by one."""
+"""How many leading pairs of directions are turned around one by one."""
 
 OUTERMOST = 250
-"""Of more rows only those farthest from the middle are looked at; the image of a row is as far out as the row."""
+"""The most rows that are looked at: those farthest from the middle, since the image of a row is as far out as the
+row."""
 
 _ROWS_PER_FACTOR = 12
 """Rows for each factor that is used. With half as many, maps of real tables with 40 factors fitted 250 rows so closely
-that left-out partners stood out less than any row, and half-right maps passed for images."""
+that left-out partners stood out less than a random row, and half-right maps passed for images."""
 
 _STEPS, _SHARPENED = 3, 6
-"""Steps by which a turned map settles with correlations that are held down, and rounds without that: partners of a
-nearly exact image stand out fully only then."""
+"""Steps in which a turned map settles with correlations held down to `SOFT_CORRELATION`, and rounds that follow without
+that limit: only in these do partners of a nearly exact image stand out fully."""
 
 _FOLDS = 4
 """Folds of left rows; each is judged by the map that the others give."""
 
 _MOVED = 0.5
-"""Share of rows that an image matches otherwise, above which it is another correspondence."""
+"""Share of rows to which an image gives another partner, above which it is another correspondence."""
 
 _AGREE = 0.5
-"""Part of what the directions of the map say about each other, below which those of an image contradict each other."""
+"""Part of what the directions of the map say about each other. If those of an image say less, they contradict each
+other."""
 
 _AS_WELL = 1.25
-"""Times that partners may stand out more in an image than in the map, at the most: an image fits as well, not better.
-One that fits far better has found partners that suit these few rows and factors alone."""
+"""How many times as much, at the most, partners may stand out in an image as in the map: an image fits as well, not
+better. An image that fits far better has found partners that suit these few rows and factors alone."""
 
 _MOST_ROWS = 1000
-"""Rows, those farthest out, among which an image is looked at again with all factors."""
+"""The most rows, those farthest out, among which an image is looked at again with all factors."""
 
 SOFT_CORRELATION = 0.99
 """Correlations of a turned map count for no more than this at first: images are not exact."""
@@ -60,20 +63,20 @@ SOFT_CORRELATION = 0.99
 def mirrored_share(
     left: NumpyArray, right: NumpyArray, *, allowed: BoolArray | None = None, known: IntArray | None = None
 ) -> float:
-    """Return how well partners stand out in the best mirror image of a correspondence, as a share of its own.
+    """Return how well partners stand out in the best mirror image of a correspondence, as a share of its own value.
 
     A table whose rows come in mirror images fits equally well when a direction is turned around: then nothing in the
-    numbers tells which correspondence is the right one. Every leading pair of directions is turned, and all at once;
-    so are the planes of the first three by a sixth to a third of a circle, as of a wheel with three to six spokes.
-    Images that match most rows as before do not count, nor do those that give a known row another partner. An image
-    that would make the link uncertain is refined with all factors: one that comes back to the correspondence then, or
-    stands out far less, was no image.
+    numbers tells which correspondence is the right one. Every leading pair of directions is turned around by itself,
+    and all pairs at once. The planes of the first three directions are turned by a sixth to a third of a circle, like a
+    wheel with three to six spokes. Images that match most rows as before do not count, nor do those that give a known
+    row another partner. An image that would make the link uncertain is refined with all factors. If it comes back to
+    the correspondence then, or stands out far less, it was no image.
 
     Args:
         left: factors of the matched left rows.
         right: those of their partners, in the same order.
         allowed: which pairs of them may be matched; None: all.
-        known: rows whose partners are known to be right; None: of none.
+        known: rows whose partners are known to be right; None: there are none.
     """
     told = np.empty(0, dtype=np.int64) if known is None else known
     order = np.argsort(-np.sum(left**2, axis=1), kind="stable")
@@ -91,7 +94,8 @@ def mirrored_share(
     among = None if allowed is None else allowed[np.ix_(far, far)]
     growth = Growth(one, two, allowed=among)
     settled, *images = (_settled(rows, growth, turned, among) for turned in (model, *_turned(model)))
-    # As it was found, or as it settles among these rows: a map that leaves its own correspondence is no measure of it.
+    # How well the correspondence stands out as it was found, or as it settles among these rows, whichever is more: a
+    # map that leaves its own correspondence does not measure it.
     found = identification(rows.ratios(fit), identity)
     own = max(found, _stands_out(rows, rows.fitted(settled, heavy_tails=False)))
     if own <= 0:
@@ -124,7 +128,7 @@ class _AllFactors:
         left: factors of the matched left rows.
         right: those of their partners, in the same order.
         rows: the rows that are looked at.
-        some: those of them among which images are found.
+        some: those of `rows` among which images are found.
         allowed: which pairs of rows may be matched; None: all.
     """
 
@@ -155,7 +159,7 @@ class _AllFactors:
         return self.refinement.run(self.growth.again(begun, steps=_STEPS), rounds=FIRST_ROUNDS)
 
     def share(self, partners: IntArray, *, fixed: IntArray) -> float:
-        """Return how strong an image is, as a share of the correspondence; 0 where most rows have their partners back.
+        """Return how strong an image is, as a share of the correspondence; 0 if most rows get their partners back.
 
         Args:
             partners: what the image gives some rows as partners.
@@ -186,7 +190,7 @@ def _stands_out(rows: Refinement, fit: CrossFit) -> float:
 
 
 def _borne_out(rows: Refinement, fit: CrossFit) -> float:
-    """Return what directions say about each other; never nothing: maps of one direction compare as equal."""
+    """Return what directions say about each other, in nats; never 0, so that maps of one direction compare as equal."""
     return BY_ITSELF + corroboration(fit, rows.folds.of_rows, float(len(rows.left)), rows.left, rows.right)
 
 
@@ -206,7 +210,7 @@ def turns(size: int) -> Iterator[NumpyArray]:
     """Yield the reflections and rotations under which clouds of points are most often symmetric.
 
     Args:
-        size: pairs of directions that there are, leading ones first.
+        size: how many pairs of directions there are; leading ones come first.
     """
     yield -np.eye(size)
     for k in range(min(LEADING, size)):

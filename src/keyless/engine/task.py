@@ -23,7 +23,7 @@ class Task:
         limits: which pairs may be matched; None: all.
         starts: named couplings that are tried first; the searches that tell chance begin with them, too.
         every_row: whether every row of the smaller table has a partner; None: decided from the data.
-        generations: how many generations of candidates a search has at the most; None: as many as usual.
+        generations: how many generations of candidates a search has at the most; None: the default of `Search`.
         comparisons: how often the link is compared with chance at the most; fewer where the first is clear.
         seed: of all random numbers.
         deadline: when the best so far is returned.
@@ -40,11 +40,11 @@ class Task:
     callback: Callback | None = None
 
     def within(self, shape: tuple[int, int]) -> Limits:
-        """Return which pairs may be matched of tables with so many rows."""
+        """Return which pairs may be matched of two tables with these numbers of rows."""
         return Limits(shape) if self.limits is None else self.limits
 
     def ordered(self, left: Side, right: Side) -> Task:
-        """Return the same with rows in the engine's order."""
+        """Return the same task with rows in the engine's order."""
         order = left.order, right.order
         starts = [(name, coupling[np.ix_(*order)]) for name, coupling in self.starts]
         return replace(self, limits=self.within((len(left), len(right))).reordered(*order), starts=starts)

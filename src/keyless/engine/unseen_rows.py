@@ -21,21 +21,21 @@ __all__ = ["Tested", "chance_score", "tested"]
 
 
 _SAMPLE = 2_000
-"""Rows whose best partner by chance is looked for, and matched rows by which mirror images are told."""
+"""How many rows are searched for their best partner by chance, and how many matched rows tell mirror images."""
 
 _STARTS = 2
-"""Starts that are tried on rows far out where there is nothing to find; more of them reach no more."""
+"""The most starts on rows far out where there is nothing to find: more starts do not reach higher scores."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tested:
-    """How one table's matches did where it counts.
+    """How good one table's matches are, told by rows that the model was not fitted to.
 
     Attributes:
         score: information of the matches of rows that the model was not fitted to, in nats per row that could be
-            matched; a match counts for no less than −log n.
+            matched; a match counts for no less than −log n, n being the rows of the smaller table.
         sharpness: share of these matches that are the likeliest partner of both rows.
-        share: share of rows that could be matched that are.
+        share: of the rows that could be matched, the share that is matched.
         latents: latent means of some matched rows, far from the middle, of both sides.
     """
 
@@ -46,7 +46,7 @@ class Tested:
 
 
 def tested(matched: Matched, places: Places, *, fitted: IntArray) -> Tested:
-    """Return how the matches of rows that a model was not fitted to did.
+    """Return how good the matches of rows are that a model was not fitted to.
 
     Args:
         matched: the matches.
@@ -81,8 +81,8 @@ def chance_score(
 ) -> tuple[float, int]:
     """Return the score that the search reaches where there is nothing to find, and the distances looked at.
 
-    The right side's independent components are dealt anew to its rows, each by itself, which leaves their shapes and
-    with them all that a wrong map could go by. The search for a map and for each row's likeliest partner is run again.
+    The right side's independent components are dealt anew to its rows, each by itself. Their shapes stay, and with them
+    all that could lead to a wrong map. The search for a map and for each row's likeliest partner is run again.
     """
     destroyed = right.scattered(independent_directions(right, rng), rng)
     found = from_far_rows(left, destroyed, agreeing=1, most=_STARTS, expired=expired)
@@ -93,5 +93,5 @@ def chance_score(
     rank = len(found.rotation)
     left, turned = left.padded(rank), destroyed.padded(rank).turned(found.rotation)
     near = find_nearest_rows((left, turned), (sampled(len(left), _SAMPLE, rng), None), seed=int(rng.integers(2**31)))
-    # Who is no nearer than a stranger would be is left alone.
+    # A row whose best partner is no nearer than a stranger would be counts as one without partner.
     return float(np.maximum(near.best, 0.0).mean()), near.evaluations

@@ -16,25 +16,26 @@ from keyless.model.shards import sampled
 __all__ = ["from_moments"]
 
 _SAMPLE = 100_000
-"""Rows that moments are taken of at the most. Those of normal latents agree because the rows are the same, which rows
-of two samples are not; latents that are not normal are found by their components."""
+"""Most rows of a table from which moments are computed. The samples of two larger tables have different rows. Moments
+of normal latents then do not agree, since only the same rows make them agree; latents that are not normal are found by
+their components."""
 
 _DIRECTIONS = 8
-"""Directions of each table that are used at the most: the work grows with the sixth power of their number."""
+"""Most directions of each table that are used: the work grows with the sixth power of their number."""
 
 _COMMON = 0.5
-"""Strength of a pair of directions, 1 at the most, from which it is taken to be common to both tables."""
+"""Strength, from 0 to 1, above which a pair of directions is taken to be common to both tables."""
 
 
 def from_moments(
     left: Positions, right: Positions, *, rng: np.random.Generator, expired: Callable[[], bool] = lambda: False
 ) -> ProposedMap | None:
-    """Return the map under which the moments of both tables agree best, of those that held-out rows confirm most.
+    """Return, of the maps under which the moments of both tables agree best, the one that held-out rows confirm most.
 
     Args:
         left: where the left rows stand.
         right: where the right rows stand.
-        rng: draws the rows, of very many.
+        rng: draws the rows that are used where there are very many.
         expired: tells whether time is up.
     """
     directions = [_leading(positions) for positions in (left, right)]
@@ -63,7 +64,7 @@ def from_moments(
 
 
 def _leading(positions: Positions) -> FloatArray:
-    """Return the directions that most is known of, as columns, at most `_DIRECTIONS`."""
+    """Return, as columns, the directions that a table knows most of; at most `_DIRECTIONS`."""
     values, vectors = np.linalg.eigh(positions.rows.moment)
     known = vectors[:, values > 1e-9 * max(float(values.max(initial=0.0)), 1e-300)]
     return np.asarray(known[:, ::-1][:, :_DIRECTIONS])

@@ -17,24 +17,32 @@ __all__ = ["Common", "corrected", "from_pairs", "known_directions", "rotation_of
 
 
 _SAMPLE = 40_000
-"""Pairs of rows by which a map is found at the most."""
+"""Most pairs of rows by which a map is found."""
 
 _CORRECTIONS = 5
-"""Rounds in which directions are set right by the rows that find each other."""
+"""Most rounds in which directions are corrected by the rows that find each other."""
 
 _WEAKEST = 0.3
-"""Part of the strongest correlation that a direction must have to count as common."""
+"""A direction counts as common if its correlation is above this part of the strongest correlation."""
 
 _BEYOND_CHANCE = 3.0
-"""Times the root of latents by pairs: of pairs at random the strongest correlation is about twice as much."""
+"""A direction counts as common if its correlation is above this many times √(latents / pairs). The strongest
+correlation of random pairs is about 2 times that root."""
 
 _FULLY = 0.9
-"""Correlation that is enough, however few pairs there are: held-out rows tell whether it is there by chance."""
+"""Correlation that is enough, however few pairs there are: held-out rows tell later whether it arose by chance."""
 
 
 @dataclass(frozen=True, eq=False)
 class Common:
-    """Directions of two tables that are the same, how many held-out rows find each other, and all rows that do."""
+    """Directions that two tables have in common, and the rows that find each other along them.
+
+    Attributes:
+        left: latents × directions of the left table.
+        right: likewise of the right table, in the same order.
+        confirmed: share of held-out rows that find each other.
+        rows: all rows that find each other, k × 2.
+    """
 
     left: FloatArray
     right: FloatArray
@@ -45,21 +53,21 @@ class Common:
 def from_pairs(
     left: Positions, right: Positions, rows: IntArray, *, name: str, rng: np.random.Generator
 ) -> ProposedMap | None:
-    """Return the rotation that pairs of rows suggest, of which not all need to be right.
+    """Return the rotation that pairs of rows suggest; not all of the pairs need to be right.
 
     Directions along which the pairs do not correlate are taken for those of one table alone.
 
     Args:
         left: where the left rows stand.
         right: where the right rows stand.
-        rows: k × 2.
+        rows: the pairs, k × 2 row numbers.
         name: what to call the pairs in the record of what was tried.
-        rng: draws the pairs that are used, of very many.
+        rng: draws the pairs that are used where there are very many.
     """
     rows = rows[sampled(len(rows), _SAMPLE, rng)]
     first, second = (table.rows.take(rows[:, k]) @ table.whitening for k, table in enumerate((left, right)))
     onto, strength, turned = np.linalg.svd(first.T @ second / max(len(rows), 1))
-    # The spread of few pairs along a direction may be far from 1, which says nothing about how they correlate.
+    # Along a direction few pairs may have a spread far from 1. Divided by it, the strength is a correlation.
     spread = np.sqrt(np.mean((first @ onto) ** 2, axis=0) * np.mean((second @ turned.T) ** 2, axis=0))
     correlation = strength / np.maximum(spread, 1e-12)
     chance = min(_BEYOND_CHANCE * np.sqrt(left.rank / max(len(rows), 1)), _FULLY)
@@ -72,13 +80,20 @@ def from_pairs(
 
 
 def corrected(left: Positions, right: Positions, onto: FloatArray, turned: FloatArray) -> Common:
-    """Return directions that are the same, set right by the rows that find each other by them."""
+    """Return common directions of two tables, corrected by the rows that find each other along them.
+
+    Args:
+        left: where the left rows stand.
+        right: where the right rows stand.
+        onto: directions of the left table, as columns.
+        turned: the same directions in the right table, nearly.
+    """
     rows = next(sets_of_far_rows(left.marginal(onto), right.marginal(turned)))
     rotation = np.eye(onto.shape[1])
     confirmed, found = rows.confirmed(rotation), mutual_pairs(rows.left, rows.right, rotation)
     # Components are found with errors, and sometimes two of them mixed.
     for _ in range(_CORRECTIONS):
-        # Those held out have no part in it.
+        # Pairs of two held-out rows have no part in the correction.
         fitting = found[(found < rows.count).any(axis=1)]
         if len(fitting) <= 2 * len(rotation):
             break
@@ -95,17 +110,17 @@ def corrected(left: Positions, right: Positions, onto: FloatArray, turned: Float
 
 
 def rotation_of(left: tuple[FloatArray, FloatArray], right: tuple[FloatArray, FloatArray]) -> FloatArray:
-    """Return the rotation of the right latents, padded with empty ones, onto the left.
+    """Return the rotation of the right latents onto the left ones, both padded with empty latents.
 
     Args:
-        left: orthonormal directions that the left table knows of, and those of them that are common.
+        left: orthonormal directions that the left table knows of, and the common ones.
         right: likewise, the common ones in the same order.
     """
     common = left[1].shape[1]
     rank = max(len(left[0]), left[0].shape[1] + right[0].shape[1] - common)
     own, empty = zip(*(_complements(*side, rank) for side in (left, right)), strict=True)
     same = [np.pad(side[1], ((0, rank - len(side[1])), (0, 0))) for side in (left, right)]
-    # Common ones, those of the left alone, those of the right alone, and what is empty on both.
+    # The order: common directions, those of the left alone, those of the right alone, those empty in both.
     onto = np.concatenate([same[0], own[0], empty[0]], axis=1)
     alone = own[0].shape[1]
     turned = np.concatenate([same[1], empty[1][:, :alone], own[1], empty[1][:, alone:]], axis=1)

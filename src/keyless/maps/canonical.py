@@ -1,9 +1,9 @@
 """How the factors of two tables go together: canonical pairs of directions, fitted to pairs of rows.
 
 A map between two tables is the cross-covariance of their factors over rows that are the same entity. Its canonical form
-is k directions of either table; along the l-th pair of directions matched rows have the correlation ρ_l. With x and y
-the positions of a left and a right row along them, each with unit variance, the two rows are one entity rather than two
-by the log-likelihood ratio
+is k directions of either table; along the l-th pair of directions matched rows have the correlation ρ_l. Let x and y be
+the positions of a left and a right row along them, each with unit variance. The log-likelihood ratio of "one entity"
+against "two entities" is then
 
     Σ_l [ 2 ρ_l x_l y_l − ρ_l² (x_l² + y_l²) ] / (2 (1 − ρ_l²)) − ½ Σ_l log(1 − ρ_l²).
 
@@ -44,35 +44,36 @@ __all__ = [
 ]
 
 MAX_CORRELATION = 0.99999
-"""Correlations are never estimated above this: 5.4 nats a pair of directions, however exact the relation."""
+"""Correlations are never estimated above this. A pair of directions then says 5.4 nats at most, however exact it is."""
 
 NOISE_CORRELATION = 2.0
-"""Left-out correlations below this many standard errors, 1/√pairs each, count as 0: chance gives them."""
+"""A correlation over left-out pairs counts as 0 below this many standard errors of 1/√pairs: chance gives as much."""
 
 RIDGE = 1e-3
 """Part of the mean variance that is added to every variance, so that a few pairs of rows have a canonical form too.
 
-It is what factors count for that only a few rows have: where those are left out of a fit, such a factor has hardly any
-variance, and with a ridge of 1e-6 all other rows stood 40 standard deviations out along it."""
+It matters for factors that only a few rows have. Where these rows are left out of a fit, such a factor has hardly any
+variance; with a ridge of 1e-6 all other rows stood 40 standard deviations out along it."""
 
 _LARGEST_RIDGE = 1e6
+"""Ridge beyond which `whitening` gives up."""
 
 _LEAST_VARIANCE = 1e-6
-"""Mean variance of whitened factors that a ridge is measured by at the least."""
+"""Least mean variance of whitened factors that a ridge is taken as a part of."""
 
 _FARTHEST = 3.0, 8.0
-"""Standard deviations: rows farther out along a direction count as this far when correlations are measured. The
-correlation by the first is taken, unless that by the second is clearly lower: where a few rows stand far out, they are
-all alike once they are pulled in to 3."""
+"""Two limits in standard deviations: when correlations are measured, rows farther out along a direction count as
+standing at the limit. The correlation under the first limit is taken, unless the one under the second is clearly lower:
+a few rows that stand far out all look alike once they are pulled in to 3."""
 
 _CLEARLY_LOWER = 2.0
-"""Standard errors of Fisher's z, 1/√pairs each, by which one correlation is clearly lower than another."""
+"""One correlation is clearly lower than another if it is so by this many standard errors of Fisher's z, 1/√pairs."""
 
 _TAILS = (4.0, 6.0, 10.0, 20.0, 50.0, 150.0)
 """Degrees of freedom that are tried for the tails of real rows, besides normal ones."""
 
 _LEAST_FOR_TAIL = 20
-"""Pairs of rows below which tails are taken for normal."""
+"""With fewer pairs of rows than this, tails are taken for normal."""
 
 
 def information(correlations: NumpyArray) -> float:
@@ -134,7 +135,7 @@ class CanonicalModel:
 
     def _with_tail(self, ratios: NumpyArray, left: NumpyArray, right: NumpyArray) -> NumpyArray:
         size = len(self.correlations)
-        # The squared length of the pair: what is left of the lengths once the pair has been explained.
+        # The squared length of the pair, in units of the joint covariance: it follows from the ratio and the lengths.
         joint = left + right - 2 * (ratios - ratios.dtype.type(self.information))
         tails = heavy_tailed(joint, left, right, (size, size), self.tail)
         return np.asarray(tails + ratios.dtype.type(self.information))
@@ -186,9 +187,9 @@ class CrossFit:
     """Models of the same pairs, each fitted without some of them.
 
     Attributes:
-        left_directions: per fold, the left directions of the model for its rows, whose pairs it has not seen.
+        left_directions: per fold, the left directions of the model that judges its rows, fitted without their pairs.
         right_directions: likewise the right ones.
-        whole: fitted to all pairs, its correlations those that left-out pairs show; for rows of no fold.
+        whole: model fitted to all pairs, with the correlations that left-out pairs show; it judges rows of no fold.
     """
 
     left_directions: NumpyArray
@@ -231,7 +232,7 @@ class CrossFit:
 
 
 class Couplings(Protocol):
-    """Weights on pairs of rows: some couplings, each of left rows in folds with all right rows."""
+    """Weights on pairs of rows: one or several couplings, each between left rows in folds and all right rows."""
 
     @property
     def rows(self) -> NumpyArray:
@@ -293,7 +294,7 @@ class ListedPairs:
         coupling = sparse.csr_array(coupling)
         slots = np.full(folds.count * folds.size, len(folds.place))
         slots[folds.place] = np.arange(len(folds.place))
-        # One more row, without pairs, stands for all empty ones.
+        # One more row, without pairs, stands for all empty places in folds.
         longer = sparse.csr_array(
             (coupling.data, coupling.indices, np.append(coupling.indptr, coupling.indptr[-1])),
             shape=(coupling.shape[0] + 1, coupling.shape[1]),
@@ -312,8 +313,8 @@ class LeftOut(NamedTuple):
     """Canonical pairs of several couplings, fitted without each fold in turn.
 
     Attributes:
-        left: couplings × folds × left factors × pairs, directions of unit variance over the pairs that were seen; with
-            all pairs as one more fold where that was asked for.
+        left: couplings × folds × left factors × pairs, directions of unit variance over the pairs that were seen. If
+            asked for, one more fold at the end holds the directions of all pairs.
         right: likewise of right factors.
         centres: mean factors of coupled left rows, and of right rows.
         correlations: couplings × pairs, as the folds that were left out show them.
@@ -383,7 +384,7 @@ def left_out(
 def cross_fit(left: NumpyArray, right: NumpyArray, coupling: Any, folds: Folds, *, ridge: float = RIDGE) -> CrossFit:
     """Fit canonical pairs of one coupling without each fold in turn; see `left_out`.
 
-    Directions whose correlation chance would give as well are dropped.
+    Directions are dropped if chance would give them as high a correlation.
 
     Args:
         left: factors of the left rows.
@@ -409,9 +410,9 @@ def cross_fit(left: NumpyArray, right: NumpyArray, coupling: Any, folds: Folds, 
 
 
 def _others(sums: NumpyArray, whole: bool) -> NumpyArray:
-    """Return the sums of all folds but each one, given those of each, and the sum of all where it is asked for.
+    """Return, for each fold, the sum over all other folds, and if asked for the sum over all folds.
 
-    Of a single fold nothing is left out.
+    A single fold has no others: then nothing is left out.
 
     Args:
         sums: couplings × folds × anything.
@@ -424,12 +425,12 @@ def _others(sums: NumpyArray, whole: bool) -> NumpyArray:
 
 
 def fit_tail(model: CanonicalModel, left: NumpyArray, right: NumpyArray) -> float:
-    """Return the degrees of freedom under which partners, given in the same order, are likeliest; ∞ for few.
+    """Return the degrees of freedom under which partners are likeliest; ∞, which is normal, for few pairs.
 
     Args:
         model: canonical pairs, best fitted without these rows.
         left: positions of left rows along its directions.
-        right: positions of their partners.
+        right: positions of their partners, in the same order.
     """
     size = len(model.correlations)
     if len(left) < _LEAST_FOR_TAIL or not size:
@@ -448,7 +449,7 @@ def fit_tail(model: CanonicalModel, left: NumpyArray, right: NumpyArray) -> floa
 
 
 def _placed(factors: NumpyArray, centre: NumpyArray, directions: NumpyArray) -> NumpyArray:
-    # Tables may have more factors than the model speaks of: it speaks of the leading ones.
+    # Tables may have more factors than the model, which uses the leading ones.
     turn = directions.astype(factors.dtype, copy=False)
     return np.asarray(factors[..., : turn.shape[-2]] @ turn - (centre @ directions).astype(factors.dtype)[..., None, :])
 
@@ -457,7 +458,7 @@ def singular_vectors(matrices: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
     """Return left and right singular vectors of a stack of matrices, by falling singular value; zeros for values of 0.
 
     They come from the eigenvectors of the smaller Gram matrix, which takes half the time of a decomposition. Vectors of
-    values below a millionth of the largest are not exact; nothing hangs on directions that hardly correlate.
+    values below a millionth of the largest are not exact, but along such directions factors hardly correlate.
     """
     flat = matrices.shape[-2] < matrices.shape[-1]
     tall = matrices.mT if flat else matrices
@@ -469,23 +470,23 @@ def singular_vectors(matrices: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
 
 
 def whitening(covariances: NumpyArray, ridge: float = RIDGE) -> NumpyArray:
-    """Return, for a stack of covariances, matrices that make factors with them white.
+    """Return, for each of a stack of covariances, a matrix that makes factors with this covariance white.
 
-    They are inverse Cholesky factors, of covariances made definite by a ridge: ever larger ones, until it is enough.
+    It is the inverse Cholesky factor of the covariance plus a ridge, which is raised until the sum is definite.
 
     Args:
         covariances: any number of square matrices.
         ridge: part of the mean variance that is added to every variance.
     """
     size = covariances.shape[-1]
-    # Factors have unit variance; of a few rows next to none may be left.
+    # Factors have unit variance over all rows, but over a few rows they may have next to none.
     variances = np.maximum(np.trace(covariances, axis1=-2, axis2=-1) / size, _LEAST_VARIANCE)[..., None, None]
     while True:
         try:
             return np.linalg.inv(np.linalg.cholesky(covariances + ridge * variances * np.eye(size)))
         except np.linalg.LinAlgError:
             if covariances.ndim > 2:
-                # One of them is not definite: the others stay as they are.
+                # One covariance is not definite. Each is done alone, so that the others keep the smaller ridge.
                 return np.stack([whitening(each, ridge) for each in covariances])
             # Where a few rows have all the weight, rounding leaves negative variances.
             ridge *= 100.0

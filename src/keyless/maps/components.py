@@ -2,9 +2,9 @@
 
 Independent component analysis turns the latents of each table onto its factors, up to order and signs. What is left is
 to find which factor of one table is which of the other, and which have no counterpart. Few rows are far out along two
-or three components at once. Two such rows at the same place suggest as many pairs of components; the rows that agree in
-these are paired, and other components, which had no part in that, must correlate over the pairs: if they do, they are
-added.
+or three components at once. Two such rows, one of each table and at the same place, suggest two or three pairs of
+components. The rows that agree in these components are paired. Other components had no part in the pairing: those that
+correlate over the paired rows are added.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Pair = tuple[int, int, int]
 """A component of the left table, one of the right, and the sign between them."""
 
 _SAMPLE = 40_000
-"""Rows by which components are found."""
+"""Most rows of a table by which components are found."""
 
 _ENDS = 60
 """Rows at either end of every component that are kept."""
@@ -43,42 +43,52 @@ _CORNERS = 800
 """Rows far out along two, and along three, components at once that are kept."""
 
 _UNEQUAL = 16.0
-"""Of a table so many times larger, at the most, as many times more rows count: as many are equally far out."""
+"""Of a larger table more rows count, in proportion to its size up to this ratio: as many times more of its rows are
+equally far out."""
 
 _NEAR = {2: 2.5, 3: 3.0}
 """How far apart, in standard deviations, two rows may be along two or three components to suggest that they match."""
 
 _CORNER_SIZES = tuple(_NEAR)
+"""Along how many components at once rows must be far out."""
+
 _NEIGHBOURS = 32
-"""So many rows near the same place are looked at; each suggests the less the more there are."""
+"""Most rows near the same place that are looked at; the more there are, the less each of them suggests."""
 
 _SEEDS = 300
-"""How many first pairs of components are tried."""
+"""How many first sets of two or three pairs of components are tried."""
 
 _FIRST = 4
-"""With fewer pairs of components the rows they pair are not sure enough to ask for more than the next likeliest."""
+"""Up to this many pairs of components, the next likeliest pair is added even if it correlates little: the rows that so
+few components pair are not sure enough to ask for more."""
 
 _SUPPORT = 2
-"""How many components that had no part in pairing the rows must correlate over them, unless there are too few."""
+"""How many pairs of components must be added because they correlate, beyond the first `_FIRST`; fewer if a table has
+too few components."""
 
 _AGREEING = 3
+"""How many first sets of pairs must lead to the same pairs of components for `_SUPPORTED` to be enough."""
+
 _SUPPORTED = 0.06
-"""Where that many do, and so many first pairs led to the same, fewer rows must find each other to be convincing."""
+"""Share of held-out rows that must find each other, instead of `CONFIRMED`, where `_SUPPORT` pairs of components were
+added and `_AGREEING` first sets agree."""
 
 _TESTED = 12
-"""How many different sets of pairs are tested at the most: few components fit each other in many wrong ways."""
+"""Most different sets of pairs that are tested: if components are few, they fit each other in many wrong ways."""
 
 _CORRELATED = 0.35
-"""Correlation over paired rows that a pair of components must have to be added."""
+"""Correlation over paired rows above which a pair of components is added."""
 
 _FEW_ROWS, _MOST_ROWS = 25, 480
-"""Rows at either end of each of the first components, and at all ends of many, over which others must correlate."""
+"""Rows over which other components must correlate: the first number at either end of each component while there are
+fewer than `_FIRST` pairs, then the second number at all ends together."""
 
 _FEWEST = 5.0
-"""How many rows of which each must be paired, in the sum of how surely they are, for correlations to mean anything."""
+"""How many pairs of rows, each counted by how sure it is, correlations need to mean anything."""
 
 _CAUTION = 4.0
-"""Nats, and half a nat per component, that a row's best partner must have over having none."""
+"""Having no partner counts as much as a partner whose fit is this many nats, and half a nat per component, below a
+perfect one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +99,8 @@ class Components:
         directions: latents × components, orthonormal columns.
         rows: row numbers of the rows that are far out.
         values: those rows × components, unit variance over all rows.
-        variance: what is not known of each, per row.
-        times: how many times more rows count than of a table as large as the other.
+        variance: per component, the variance that is left when a row's entries are known.
+        times: how many times as many rows count as of a table that is as large as the other one.
     """
 
     directions: FloatArray
@@ -106,7 +116,7 @@ class Components:
 
     @cached_property
     def order(self) -> IntArray:
-        """The rows that are far out by their place along each component."""
+        """Places in `rows`, sorted by value along each component."""
         return np.argsort(self.values, axis=0, kind="stable")
 
     def ends(self, components: IntArray, count: int) -> FloatArray:
@@ -116,9 +126,9 @@ class Components:
         return np.asarray(self.values[np.unique(np.concatenate([order[:most], order[len(order) - most :]]))])
 
     def cornered(self, size: int) -> tuple[IntArray, IntArray]:
-        """Return rows, by their place in `rows`, that are far out along several components at once, and along which.
+        """Return rows, by their place in `rows`, that are far out along `size` components at once, and which these are.
 
-        A row that is along more than `size` of them comes once for every choice, up to two more.
+        A row that is far out along more components comes once for every choice of `size` from its `size + 2` farthest.
         """
         distance = np.abs(self.values)
         ranked = np.sort(distance, axis=1)
@@ -139,13 +149,13 @@ def find_components(positions: Positions, *, other: int | None = None, rng: np.r
 
     Args:
         positions: where the rows stand.
-        other: how many rows the table to be compared with has; None: as many.
+        other: how many rows the other table has; None: as many as this one.
         rng: draws the rows that components are found by.
     """
     directions = independent_directions(positions, rng)
     turn = positions.whitening @ directions
     unknown = np.linalg.inv(np.eye(positions.rank) + positions.precision)
-    # More of the larger, fewer of the smaller, so that the pairs to be looked at are as many as between equals.
+    # More rows of the larger table and fewer of the smaller one: as many pairs to look at as between equal tables.
     times = float(np.sqrt(np.clip(len(positions) / (other or len(positions)), 1 / _UNEQUAL, _UNEQUAL)))
     rows, far = _far_out(positions.rows.turned(turn), round(_ENDS * max(times, 1.0)), round(_CORNERS * times))
     return Components(directions, rows, far, np.einsum("ak,ab,bk->k", turn, unknown, turn), times)
@@ -156,7 +166,7 @@ def independent_directions(positions: Positions, rng: np.random.Generator) -> Fl
 
     Args:
         positions: where the rows stand.
-        rng: draws those they are found by.
+        rng: draws the rows that directions are found by.
     """
     used = known_directions(positions)
     sample = positions.rows.take(sampled(len(positions), _SAMPLE, rng)) @ positions.whitening @ used
@@ -169,7 +179,7 @@ def _unmixing(white: FloatArray) -> FloatArray:
         return np.eye(white.shape[1])
     analysis = FastICA(whiten=False, max_iter=100, tol=1e-6, random_state=0)
     with warnings.catch_warnings():
-        # Gaussian factors have no components to settle on; the search among them will not be confirmed.
+        # Gaussian factors have no components to settle on; held-out rows will not confirm what is found then.
         warnings.simplefilter("ignore", ConvergenceWarning)
         analysis.fit(white)
     first, _, second = np.linalg.svd(analysis.components_)
@@ -195,7 +205,7 @@ def _far_out_of_shard(
 
 
 def _may_be_far(values: FloatArray, far: FloatArray, ends: int, corners: int) -> BoolArray:
-    """Tell which rows are not surely less far out than those found so far: few, after the first ones."""
+    """Tell which rows may be as far out as those found so far; after the first rows these are few."""
     if len(far) <= 2 * max(ends, corners):
         return np.ones(len(values), dtype=bool)
     ordered = np.sort(far, axis=0)
@@ -209,7 +219,7 @@ def _may_be_far(values: FloatArray, far: FloatArray, ends: int, corners: int) ->
 
 
 def _farthest(rows: IntArray, far: FloatArray, ends: int, corners: int) -> tuple[IntArray, FloatArray]:
-    """Return those of some rows that are farthest out; all where there are few."""
+    """Return those of some rows that are farthest out; all rows where there are few."""
     if len(far) <= 2 * max(ends, corners):
         return rows, far
     keep = np.zeros(len(far), dtype=bool)
@@ -231,8 +241,9 @@ def from_components(
 ) -> ProposedMap | None:
     """Find which components of two tables are the same, and return the rotation that makes them so.
 
-    Components without counterpart turn to directions that the other table knows nothing of, for which both may have to
-    be padded: the rotation has as many rows as that takes. None where no pairs of components grow into more.
+    Components without counterpart are turned to directions that the other table knows nothing of. Both tables may have
+    to be padded with such directions; the rotation then has more rows than they have latents. Return None where no
+    first set of pairs of components grows.
 
     Args:
         left: where the left rows stand.
@@ -263,7 +274,7 @@ def from_components(
                 best, same, led = (pairs, common), 0, []
         if best is None or not _alike(pairs, best[0]):
             continue
-        # One row far out along many components suggests many pairs of them: only what is new counts.
+        # One row that is far out along many components suggests many sets of pairs: only sets with a new pair count.
         same += not set(seed) <= set(led)
         led += seed
         if same >= _AGREEING and best[1].confirmed >= _needed(best[0], same):
@@ -276,7 +287,7 @@ def from_components(
 
 
 def _needed(pairs: list[Pair], same: int) -> float:
-    """Return the share of rows that must find each other for pairs of components to be convincing."""
+    """Return the share of held-out rows that must find each other for pairs of components to be convincing."""
     return _SUPPORTED if len(pairs) >= _FIRST + _SUPPORT and same >= _AGREEING else CONFIRMED
 
 
@@ -285,10 +296,10 @@ def _alike(first: list[Pair], second: list[Pair]) -> bool:
 
 
 def _seeds(left: Components, right: Components, size: int) -> Iterator[list[Pair]]:
-    """Yield pairs of components, `size` at a time, that rows far out along all of them suggest, the likeliest first."""
+    """Yield sets of `size` pairs of components that rows far out along all of them suggest, the likeliest first."""
     one, axes = left.cornered(size)
     other, other_axes = right.cornered(size)
-    # A corner's axes may be taken in any order.
+    # The components of a left row may belong to those of a right row in any order.
     orders = list(permutations(range(size)))
     other, other_axes = np.tile(other, len(orders)), np.concatenate([other_axes[:, order] for order in orders])
     scale = np.sqrt(left.variance.mean() + right.variance.mean() + 0.002)
@@ -299,7 +310,7 @@ def _seeds(left: Components, right: Components, size: int) -> Iterator[list[Pair
     distance, near = np.asarray(distance), np.asarray(near)
     i, nth = np.nonzero(np.isfinite(distance))
     j, closeness = near[i, nth], np.exp(-0.5 * distance[i, nth] ** 2)
-    # Who has many that are near suggests little.
+    # A row with many rows near it suggests little.
     others = np.bincount(i, closeness, len(one))[i] + np.bincount(j, closeness, len(other))[j] - closeness
     opposite = place[i] * other_place[j] < 0
     suggested = np.stack([axes[i], other_axes[j], opposite], axis=2).reshape(len(i), 3 * size)
@@ -317,9 +328,9 @@ def _interleaved(*seeds: Iterable[list[Pair]]) -> Iterator[list[Pair]]:
 
 
 def _grown(left: Components, right: Components, pairs: list[Pair]) -> list[Pair]:
-    """Add pairs of components that correlate over the rows which those so far pair.
+    """Add pairs of components that correlate over paired rows; the components added so far pair the rows.
 
-    Up to `_FIRST` the likeliest is added whether or not it correlates much; the others must.
+    Up to `_FIRST` pairs the likeliest is added even if it correlates little; later ones must correlate.
     """
     while len(pairs) < min(left.count, right.count):
         first, second, sign = (np.array(part) for part in zip(*pairs, strict=True))

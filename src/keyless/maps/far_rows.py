@@ -22,7 +22,7 @@ _SAME = 0.9
 """Mean cosine of corresponding directions above which two rotations count as the same."""
 
 _CLEARLY = 1.02
-"""Times the confirmed share of the best rotation so far that a better one must have."""
+"""A rotation is better than the best so far if its confirmed share is above this many times that of the best."""
 
 
 def from_far_rows(
@@ -38,7 +38,7 @@ def from_far_rows(
     Args:
         left: where the left rows stand.
         right: where the right rows stand, among as many latents.
-        agreeing: how many starts must agree, as long as any are left.
+        agreeing: how many starts must agree for the search to end before all are tried.
         most: starts to try at the most; None: all.
         expired: tells whether time is up.
     """

@@ -30,11 +30,11 @@ class Folds:
 
     @classmethod
     def along(cls, numbers: Array, count: int) -> Folds:
-        """Return rows dealt one by one along a number of theirs, so that neither chance nor their order decides.
+        """Return rows sorted by a number and dealt one by one, so that neither chance nor their order decides.
 
         Args:
             numbers: one for each row.
-            count: how many folds there are; fewer for fewer rows.
+            count: how many folds there are, at most one per row.
         """
         count = max(1, min(count, len(numbers)))
         size = -(-len(numbers) // count)
@@ -54,7 +54,7 @@ class Folds:
         return found.reshape(*before, self.count, self.size, *after)
 
     def unfolded(self, folded: Array, axis: int = 0) -> Array:
-        """Return numbers of rows in their own order again."""
+        """Return numbers of rows in the original order of rows; undoes `folded`."""
         before, after = folded.shape[:axis], folded.shape[axis + 2 :]
         return np.asarray(
             folded.reshape(*before, self.count * self.size, *after)[(slice(None),) * axis + (self.place,)]

@@ -7,7 +7,7 @@ there is then given twice as many factors at every stage, until all factors are 
 other rows.
 
 Every row of the smaller table is given partners. Rows that fit badly count less when the map is fitted: they may have
-no partner at all. Letting rows stay alone while the map is poor would empty the coupling.
+no partner at all. If rows could stay without partner while the map is poor, the coupling would end up empty.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["Growth", "Shapes", "random_turn"]
 
 _MOST_CORRELATION = 0.98
 """Correlations count for no more than this while rows are coupled, so that one pair of directions does not decide
-alone: with this one, a difference of one standard deviation counts 12 nats."""
+alone: at this correlation, a difference of one standard deviation counts 12 nats."""
 
 _SCALINGS = 5
 """Scalings of rows and columns in a step. They begin where the step before ended, so few of them are enough."""
 
 _WIDENING, _STEPS = 2, 3
-"""Times as many factors at every stage of growth, and steps of coupling and fitting in a stage."""
+"""How many times as many factors every stage of growth has, and how many steps of coupling and fitting it takes."""
 
 _HALF_WEIGHT = 1.0
 """Squared distance of a row from its partners, as a multiple of the median of all rows, at which it counts half."""
@@ -44,6 +44,7 @@ _FARTHEST = np.float32(60.0)
 """Potentials stay within so many nats: what is beyond is as good as impossible."""
 
 _TINY = np.float32(1e-30)
+"""Least number that is divided by, or of which a logarithm is taken."""
 
 
 class _Coupled(NamedTuple):
@@ -96,11 +97,11 @@ class Growth:
         return self.left.shape[1], self.right.shape[1]
 
     def map_of(self, coupling: Any, size: int) -> NumpyArray:
-        """Return the map of so many leading factors of either table that coupled rows give.
+        """Return the map between leading factors of both tables that coupled rows give.
 
         Args:
             coupling: left × right rows.
-            size: the most factors of either table.
+            size: how many leading factors of either table, at most.
         """
         left, right = self.left[:, :size], self.right[:, :size]
         return np.asarray(left.T @ (coupling @ right) / max(float(coupling.sum()), 1e-12), dtype=np.float64)
@@ -123,7 +124,7 @@ class Growth:
 
         Args:
             coupling: left × right rows.
-            steps: of fitting and coupling.
+            steps: how often the map is fitted and rows are coupled.
         """
         most = max(self.ranks)
         return self._stepped(_Fitted(self.map_of(coupling, most), self._masses), [most] * steps)
@@ -151,10 +152,10 @@ class Growth:
         return replace(model, correlations=np.minimum(model.correlations, _MOST_CORRELATION))
 
     def _coupled(self, model: CanonicalModel, potentials: NumpyArray, *, scalings: int = _SCALINGS) -> _Coupled:
-        """Couple rows so that they have their masses, nearly.
+        """Couple rows so that the weights of each row add up to its mass, nearly.
 
-        That is the maximum over couplings P with these masses of ⟨P, log ratio⟩ − Σ P log P, up to how near the masses
-        are after a few scalings.
+        Of all couplings P with these masses, it is the one with the largest ⟨P, log ratio⟩ − Σ P log P. The masses hold
+        only as nearly as a few scalings bring them.
 
         Args:
             model: the map.
@@ -184,10 +185,10 @@ class Growth:
         return self._kernel * coupled.rows[:, None] * coupled.columns
 
     def _fitted(self, model: CanonicalModel, coupled: _Coupled, size: int) -> _Fitted:
-        """Fit the map of so many leading factors to coupled rows, those that fit badly counting less.
+        """Fit the map of `size` leading factors to coupled rows; rows that fit badly count less.
 
-        How badly a row fits is its mean squared distance from its partners along the canonical pairs, in units of what
-        the correlations leave over.
+        How badly a row fits is its mean squared distance from its partners along the canonical pairs, in units of the
+        variance that the correlations leave over.
         """
         kernel, masses = self._kernel, self._masses[0]
         left, right = self.left[:, :size], self.right[:, :size]
@@ -277,7 +278,8 @@ def _white(factors: NumpyArray) -> NumpyArray:
 def _masses(sizes: tuple[int, int], allowed: BoolArray | None) -> tuple[NumpyArray, NumpyArray]:
     """Return the weight that each left row and each right row is to have in a coupling.
 
-    It is 1 for rows of the smaller table, and as much in all for those of the larger; 0 without an allowed partner.
+    It is 1 for each row of the smaller table. The rows of the larger table share the same total equally. A row without
+    an allowed partner has 0.
     """
     smaller = min(sizes)
     left, right = (np.full(size, smaller / size, dtype=np.float32) for size in sizes)
@@ -285,7 +287,7 @@ def _masses(sizes: tuple[int, int], allowed: BoolArray | None) -> tuple[NumpyArr
 
 
 def _chance(masses: tuple[NumpyArray, NumpyArray]) -> tuple[float, float]:
-    """Return the mean log-weight of a pair where all are coupled alike, and the weight of all pairs."""
+    """Return the mean log-weight of a pair if all pairs are coupled alike, and the weight of all pairs together."""
     total = max(float(masses[0].sum()), 1.0)
     logs = sum(float((mass * np.log(np.maximum(mass, _TINY))).sum(dtype=np.float64)) for mass in masses)
     return logs / total - float(np.log(total)), total

@@ -27,18 +27,18 @@ from keyless.progress import check_time
 __all__ = ["best_maps", "distinct_maps", "moment_maps", "moments"]
 
 _CORRELATION = 0.5
-"""r, the correlation that moments of partners are taken to have: 0.4 to 0.7 find most maps of drawn tables."""
+"""r, the correlation that moments of partners are taken to have: 0.4 to 0.7 find most maps of simulated tables."""
 
 _STARTS, _LENGTHS, _HALVED_AT = 64, np.geomspace(0.6, 0.1, 50), (12, 25)
 """Random maps that are improved; lengths of the steps, as parts of the length of a rotation; and steps at which the
-worse half of the maps is given up. Of normal tables with 6 common factors every tenth start finds the map, without the
-second part of the value (r = 0) every hundredth."""
+worse half of the maps is given up. Between normal tables with 6 common factors one start in ten finds the map; without
+the second part of the value (r = 0) it is one in a hundred."""
 
 _TURNS, _TURNED, _TURNED_INTO, _DIRECTIONS_TURNED = 10, 12, 4, 3
 """How often the best maps are turned and improved again, how many of them, how many maps each is turned into, and in
-how many directions. Of 63 pairs of tables with three factors of their own beside six common ones, 96 random maps led to
-10 maps within 37° of the right one, 300 to 23, and 64 with ten turns to 30 in less time than the 300 (pairs of
-benchmarks/bench_verdict.py with other seeds than it reports)."""
+how many directions. For 63 pairs of tables with three factors of their own beside six common ones, a map within 37° of
+the right one was found for 10 pairs from 96 random maps, for 23 from 300, and for 30 from 64 with ten turns, in less
+time than from the 300 (pairs of benchmarks/bench_verdict.py with other seeds than it reports)."""
 
 _LENGTHS_TURNED, _HALVED_TURNED_AT = np.geomspace(0.3, 0.1, 14), (5,)
 """The steps of maps that were turned: they begin near a good map, so with shorter ones."""
@@ -47,27 +47,27 @@ _FIRST_SIZE = 0.7
 """Correlations that random maps begin with."""
 
 _FARTHEST = 1.7
-"""Distance from the mean, times that of an average row, beyond which rows count as this far: a few rows would decide
-the fourth moments alone."""
+"""Rows farther from the mean than this many times an average row count as standing at this distance: otherwise a few
+rows would decide the fourth moments alone."""
 
 _LARGEST, _SMALLEST = 10, 3
 """The most and the fewest factors of a table that are used: the work grows with the sixth power of their number."""
 
 _LEADING = 6, 8
-"""Leading factors that are tried besides those that stand out of the noise."""
+"""Numbers of leading factors that are tried, besides the number of factors that stand out of the noise."""
 
 _DISTINCT = 0.9
 """Cosine between two maps above which they count as one."""
 
 _MAPS = 8
-"""Maps that are proposed for each number of factors, the best first."""
+"""Most maps that are proposed for each number of factors, the best first."""
 
 
 class Moments(NamedTuple):
     """Third and fourth moments of factors, less those of normal ones, divided by their standard errors.
 
-    Moments do not depend on the order of their factors, so pairs of factors stand for both of their orders; see
-    `_Pairs`. Sums over pairs are those over all factors.
+    A moment does not depend on the order of its factors, so a pair of factors stands for both orders; see `_Pairs`.
+    Sums over pairs equal sums over the factors in all orders.
 
     Attributes:
         third: factors × pairs of factors.
@@ -79,7 +79,7 @@ class Moments(NamedTuple):
 
 
 def moment_maps(left: Factors, right: Factors) -> Iterator[list[tuple[str, NumpyArray]]]:
-    """Yield the named maps of so many leading factors: of those that stand out, and of other numbers; few first.
+    """Yield named maps of several numbers of leading factors, small ones first: those that stand out, and `_LEADING`.
 
     Args:
         left: factors of all rows of the left table.
@@ -124,9 +124,9 @@ def moments(factors: NumpyArray) -> Moments:
 
 
 def best_maps(left: Moments, right: Moments) -> list[NumpyArray]:
-    """Return distinct maps of the highest values that random maps reach, the best first.
+    """Return distinct maps of the highest values that are reached from random maps, the best first.
 
-    The best of them are turned in some directions and improved again, several times over: a map that is right in some
+    The best maps are turned in some directions and improved again, several times over: a map that is right in some
     directions is a better beginning than a random one.
 
     Args:
@@ -144,7 +144,7 @@ def best_maps(left: Moments, right: Moments) -> list[NumpyArray]:
     for _ in range(_TURNS):
         best = distinct_maps(maps, values, _TURNED)
         drawn = np.repeat(maps[best], _TURNED_INTO, axis=0)
-        # On the side of more factors: on the other all turns leave the directions that the map does not use.
+        # Turned on the side of more factors: turns on the other side never reach directions that the map does not use.
         turns = _turns(rng, len(drawn), max(shape))
         turned = turns @ drawn if shape[0] > shape[1] else drawn @ turns
         improved = _improved(turned, left, right, lengths=_LENGTHS_TURNED, halved_at=_HALVED_TURNED_AT)
@@ -155,7 +155,7 @@ def best_maps(left: Moments, right: Moments) -> list[NumpyArray]:
 def _improved(
     maps: NumpyArray, left: Moments, right: Moments, *, lengths: NumpyArray, halved_at: Sequence[int]
 ) -> tuple[NumpyArray, NumpyArray]:
-    """Return what the better of some maps become by steps uphill, and their values.
+    """Return the better ones of some maps after steps that raise their values, and these values.
 
     Args:
         maps: number × left × right factors.
@@ -184,7 +184,7 @@ def distinct_maps(maps: NumpyArray, values: NumpyArray, most: int) -> list[int]:
     Args:
         maps: number × left × right factors.
         values: of each; the higher, the better.
-        most: maps that are returned at the most.
+        most: how many maps are returned, at most.
     """
     found: list[int] = []
     lengths = np.sqrt(np.sum(maps**2, axis=(1, 2)))
@@ -217,7 +217,7 @@ def _value(maps: NumpyArray, left: Moments, right: Moments) -> tuple[NumpyArray,
     seen, seen_back = left.third @ twice, right.third @ twice_back
     on_right, on_left = back @ seen, maps @ seen_back
     values = _products(on_right, right.third - half * on_right) - half * _products(on_left, on_left)
-    # Moments are symmetric: the slope along one of three maps is that along any of them.
+    # A third moment has the map in it three times. Moments are symmetric, so all three have the same slope.
     slopes = 3 * (seen @ (right.third - r * on_right).transpose(0, 2, 1) - r * on_left @ seen_back.transpose(0, 2, 1))
     seen, seen_back = left.fourth @ twice, twice @ right.fourth
     on_right, on_left = twice_back @ seen, seen_back @ twice_back

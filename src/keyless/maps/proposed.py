@@ -22,27 +22,30 @@ __all__ = ["CONFIRMED", "FarRows", "ProposedMap", "confirmed_share", "mutual_pai
 
 
 _USED = 500
-"""Rows of each table that a map is sought with."""
+"""Most rows of each table that a map is sought with."""
 
 _HELD_OUT = 2_000
-"""Rows of each table, next to those, that a map is confirmed by."""
+"""Most rows of each table, the next ones after those, by which a map is confirmed."""
 
 CONFIRMED = 0.25
-"""Share of held-out rows that must find each other for the search to end; of few latents chance reaches 0.16."""
+"""Share of held-out rows that must find each other for the search to end. If latents are few, chance reaches 0.16."""
 
 _PROMISING = 0.02
 """Share of held-out rows that must find each other for a refined map to be worth its time."""
 
 _PAIRS = 25_000_000
+"""Most pairs of rows that are compared: where one table is much larger, fewer rows of both are taken."""
+
 _MOST_UNEQUAL = 50.0
-"""Of a table so many times larger, at the most, as many times more rows are compared, and fewer of both: so many
-pairs."""
+"""Of a larger table more rows are compared, in proportion to its size up to this ratio."""
 
 _SHARED = 0.5
-"""Precision, beside the prior's 1, that both tables together must have of a direction for it to count as shared."""
+"""A direction counts as shared if its precision in both tables together is above this; the prior's precision is 1. Of
+tables with the precisions A and B it is (A⁻¹ + B⁻¹)⁻¹: small if either table knows little."""
 
 _SURER_THAN_CHANCE = 20
-"""Of k × k wrong pairs the best has a log-likelihood ratio of about 2 log k; odds of 20·k leave one in twenty."""
+"""Among k × k rows a pair must have odds above this many times k: the best of k wrong partners has such odds for one
+row in twenty. The best of all k × k wrong pairs has a log-likelihood ratio of about 2 log k."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +75,7 @@ class ProposedMap:
 
     @property
     def promising(self) -> bool:
-        """Whether so many did that a model of those that are sure may find the others."""
+        """Whether enough held-out rows found each other for a model of the sure pairs to find the others."""
         return self.convincing or (self.confirmed >= _PROMISING and len(self.pairs) > 2 * len(self.rotation))
 
 
@@ -81,12 +84,12 @@ class FarRows:
     """Rows of two tables that are far out, among which partners are likely.
 
     Attributes:
-        name: of the choice.
-        left: latents of the rows that a map is sought with, then of those held out.
-        right: likewise.
-        left_rows: their row numbers.
-        right_rows: likewise.
-        count: how many of each a map is sought with.
+        name: what the set is called.
+        left: latents of the left rows that a map is sought with, then of those held out.
+        right: likewise of the right rows.
+        left_rows: row numbers of the left rows.
+        right_rows: likewise of the right rows.
+        count: with how many rows of each table a map is sought.
     """
 
     name: str
@@ -98,12 +101,12 @@ class FarRows:
 
     @property
     def used(self) -> tuple[Latents, Latents]:
-        """Those a map is sought with."""
+        """The rows that a map is sought with."""
         few = np.arange(self.count)
         return self.left[few], self.right[few]
 
     def confirmed(self, rotation: FloatArray) -> float:
-        """Return the share of held-out rows that find each other under a rotation, and are not there by chance."""
+        """Return the share of held-out rows that find each other under a rotation, more surely than by chance."""
         left, right = (np.arange(self.count, len(side)) for side in (self.left, self.right))
         if not len(left) or not len(right):
             return 0.0
@@ -120,7 +123,7 @@ def sets_of_far_rows(left: Positions, right: Positions) -> Iterator[FarRows]:
     Rows that are far out in one table only, such as those with errors, spoil the first set but not the others.
     """
     smaller = min(len(left), len(right))
-    # The larger table has more rows as far out.
+    # The larger table has more rows that are equally far out.
     larger = [min(max(1.0, len(positions) / smaller), _MOST_UNEQUAL) for positions in (left, right)]
     most = int(np.sqrt(_PAIRS / max(larger)))
     for name, skip in (("farthest rows", 0), ("rows further in", _USED), ("rows still further in", 4 * _USED)):
@@ -136,7 +139,7 @@ def sets_of_far_rows(left: Positions, right: Positions) -> Iterator[FarRows]:
 
 
 def mutual_pairs(left: Latents, right: Latents, rotation: FloatArray) -> IntArray:
-    """Return rows, k × 2, that are each other's likeliest partner, and likelier than the best of all wrong ones.
+    """Return pairs of rows, k × 2, that are each other's likeliest partners, and likelier than chance explains.
 
     Precisions must be the same for all rows of a table.
     """
@@ -153,9 +156,10 @@ def mutual_pairs(left: Latents, right: Latents, rotation: FloatArray) -> IntArra
 
 
 def confirmed_share(left: Positions, right: Positions) -> float:
-    """Return the share of held-out rows that find each other, both tables being about the same latents.
+    """Return the share of held-out rows that find each other, given tables that are about the same latents already.
 
-    Who is far out is judged by what both tables know of: along the others partners are no farther out than anybody.
+    How far out rows are is judged by directions that both tables know of. A row far out along any other direction need
+    not have a partner that is.
     """
     sum_of_both = np.linalg.pinv(left.precision + right.precision, hermitian=True)
     values, vectors = np.linalg.eigh(left.precision @ sum_of_both @ right.precision)

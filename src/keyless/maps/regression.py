@@ -1,14 +1,14 @@
 """How the factors of two tables go together where straight lines do not say it all: smooth functions of many factors.
 
-Either table's factors are predicted from the other's by kernel ridge regression, fitted to coupled rows. If f(x) is the
-prediction for a left row and Σ the covariance of what is left over, the left row and a right row with factors y are one
-entity rather than two by the log-likelihood ratio
+Either table's factors are predicted from the other's by kernel ridge regression, fitted to coupled rows. Let f(x) be
+the prediction from a left row, Σ the covariance of what predictions leave over, and y the factors of a right row. The
+log-likelihood ratio of "one entity" against "two entities" is then
 
     log t(y; f(x), Σ) − log t(y; 0, I),
 
 with t the density of the multivariate t distribution, whose tails are fitted. The same is done from right to left. Both
-are estimates of one number, and both exaggerate; they are added with the weights under which sure partners stand out
-most among all rows.
+ratios estimate the same number, and both exaggerate; they are added with the weights under which sure partners stand
+out most among all rows.
 
 Canonical pairs (`keyless.maps.canonical`) need several rows for each factor, so they can use few factors. A ridge
 shrinks every factor as far as held-out rows ask for, so that all of them can be used. Each row is judged by a
@@ -35,9 +35,9 @@ class Kernel(NamedTuple):
     """How alike two rows are, from 0 to 1: a straight part and a smooth one.
 
     Attributes:
-        straight: weight of the straight part, the products of factors; the rest has the smooth part.
-        power: of the factors' strengths, by which they count in the smooth part, a Gaussian of their distance.
-        width: of that Gaussian; its variance is this many times the median squared distance of rows.
+        straight: weight of the straight part, the products of factors; the smooth part has the rest of 1.
+        power: factors count in the smooth part, a Gaussian of the distance of rows, by this power of their strengths.
+        width: the variance of that Gaussian is this many times the median squared distance of rows.
     """
 
     straight: float
@@ -52,49 +52,50 @@ KERNELS = (
     Kernel(0.1, 1.0, 2.0),
     Kernel(0.1, 1.0, 0.5),
 )
-"""Kernels that are tried, from nearly straight to smooth. Which predicts left-out rows best is told by coupled rows."""
+"""Kernels that are tried, from nearly straight to smooth. The one that predicts left-out coupled rows best is kept."""
 
 _STRAIGHT_POWER = 0.5
-"""Power of the factors' strengths by which they count in the straight part: weak ones less, but not for nothing."""
+"""Factors count in the straight part by this power of their strengths: weak factors less, but more than nothing."""
 
 _MOST_CENTRES = 400
-"""Rows whose likeness to all others describes a row: work grows with their number squared, times the rows."""
+"""Most rows to which each row is compared, to describe it: the work grows with their number squared, times the rows."""
 
 _RIDGES = tuple(np.geomspace(1e-3, 10.0, 9))
 """Ridges that are tried for every factor to be predicted, in units of a row's likeness to itself."""
 
 _LEAST_OTHERS = 1e-3
-"""Least part of a prediction that is not the row's own: of rows beside which there are no others."""
+"""Least part of a prediction that counts as coming from other rows; rows that have no others near them reach it."""
 
 _NO_ERROR = 1e-3
-"""Squared error, in units of a factor's variance, below which a better prediction of it is no reason for a kernel."""
+"""Squared error, in units of a factor's variance, below which a still better prediction is no reason for a kernel."""
 
 _LEAST_WEIGHT = 0.05
-"""Least weight of a row's pairs, all together, from which the row is used for fitting."""
+"""A row is used for fitting if all its pairs together have at least this weight."""
 
 _SURE = 0.5
-"""Probability above which a pair of first choices counts as partners when tails and weights are fitted."""
+"""Rows that are each other's first choice count as partners above this probability, when tails and weights are
+fitted."""
 
 _FEWEST_PARTNERS = 20
-"""Partners below which neither tails nor weights can be told."""
+"""With fewer partners than this, neither tails nor weights can be fitted."""
 
 _UNTOLD_TAIL, _UNTOLD_WEIGHT = 10.0, 0.3
-"""Degrees of freedom, and weight of either direction, where they cannot be told: common values of real tables."""
+"""Degrees of freedom, and weight of either direction, where they cannot be fitted: common values of real tables."""
 
 _TAILS = (3.0, 4.0, 6.0, 10.0, 20.0, 50.0, 150.0, 1e6)
 """Degrees of freedom that are tried; the last is as good as normal."""
 
 _ROWS_LOOKED_AT = 300
-"""Partners by which weights are fitted; more would not change them."""
+"""Most partners by which weights are fitted; more would not change the weights."""
 
 _WEIGHT_STEPS, _WEIGHT_SETTLED, _LEAST_DIRECTION = 12, 0.01, 0.01
-"""Newton steps for the weights at the most, the change at which they are settled, and the least weight."""
+"""The most Newton steps for the weights, the change below which they are settled, and the least weight."""
 
 _TINY_BEND = 1e-6
-"""Part of the curvature that is added to it, so that kinds of ratios that say the same have weights all the same."""
+"""Part of the curvature that is added to it, so that weights can be computed if both kinds of ratios say the same."""
 
 _TINY = 1e-30
-"""Stands for no weight at all where it is divided by."""
+"""Stands for a weight of 0 in divisions."""
 
 _RIDGE_OF_COVARIANCE = 1e-4
 """Added to the variances of what predictions leave over, in units of a factor's variance."""
@@ -104,9 +105,9 @@ class Regression:
     """Two tables whose factors are predicted from each other.
 
     Args:
-        views: factors of the left and of the right rows, many of them; of several such pairs, on scales of their own,
-            the mean of what they say counts.
-        kernels: that are tried.
+        views: factors of the left and of the right rows, many factors each. There may be several such pairs, each on
+            scales of its own; then the mean of their ratios counts.
+        kernels: the kernels that are tried.
     """
 
     def __init__(self, views: Sequence[tuple[Factors, Factors]], *, kernels: Sequence[Kernel] = KERNELS) -> None:
@@ -118,7 +119,7 @@ class Regression:
         return max(int(side.wanted.shape[1]) for view in self.views for side in view)
 
     def settle(self, coupling: NumpyArray, targets: int) -> None:
-        """Choose the kernels that predict best by a coupling, the first time; others are not tried again.
+        """Choose the kernels that predict best by a coupling, at the first call; the others are not tried again.
 
         Args:
             coupling: left × right rows, the weight of each pair.
@@ -166,7 +167,7 @@ class _Direction:
     Args:
         given: factors of the table that predicts.
         wanted: factors of the table that is predicted.
-        kernels: that are tried.
+        kernels: the kernels that are tried.
     """
 
     def __init__(self, given: Factors, wanted: Factors, kernels: Sequence[Kernel]) -> None:
@@ -191,7 +192,7 @@ class _Direction:
         covariance = (wanted * weighted.sum(axis=0)[:, None]).T @ wanted - crossed - crossed.T
         covariance += (found.means * weighted.sum(axis=1)[:, None]).T @ found.means
         covariance /= total
-        # As many numbers as there are pairs: covariances are believed by half.
+        # If there are as many factors as pairs, covariances between factors count by half.
         shrunk = size / (size + total)
         covariance = (1 - shrunk) * covariance + shrunk * np.diag(np.diag(covariance))
         whiten = np.linalg.inv(np.linalg.cholesky(covariance + _RIDGE_OF_COVARIANCE * np.eye(size)))
@@ -208,12 +209,12 @@ class _Direction:
 
 
 def _predicted(features: NumpyArray, targets: NumpyArray, coupling: NumpyArray) -> _Predicted:
-    """Predict what is wanted of every row from its features, by the pairs of other rows.
+    """Predict the targets of every row's partner from the row's features, by the pairs of other rows.
 
     Args:
         features: of the rows that predict.
-        targets: rows × numbers of unit variance that are wanted of their partners.
-        coupling: weights of pairs.
+        targets: of the rows that are predicted: rows × numbers of unit variance.
+        coupling: weights of pairs, predicting × predicted rows.
     """
     weight = np.asarray(coupling.sum(axis=1), dtype=np.float64)
     weight[weight < _LEAST_WEIGHT] = 0.0
@@ -228,7 +229,7 @@ def _predicted(features: NumpyArray, targets: NumpyArray, coupling: NumpyArray) 
     slopes = turned.T @ (weight[:, None] * wanted)
     shrinks = 1.0 / (np.maximum(values, 0.0)[:, None] + np.array(_RIDGES))
     leverage = turned**2 @ shrinks
-    # The part of a prediction that a row's own pairs do not have.
+    # The part of a prediction that does not come from the row's own pairs.
     others = np.maximum(1.0 - weight[:, None] * leverage, _LEAST_OTHERS)
     best, means = np.full(len(centre), np.inf), np.zeros_like(wanted)
     chosen = np.zeros(len(centre), dtype=np.int64)
@@ -245,7 +246,7 @@ def _predicted(features: NumpyArray, targets: NumpyArray, coupling: NumpyArray) 
 
 
 def _features(factors: Factors, kernel: Kernel) -> NumpyArray:
-    """Return features whose products are what a kernel says of rows, or nearly: of many rows, some stand for all."""
+    """Return features whose products are the kernel of two rows; nearly so if rows are many, as some stand for all."""
     straight = factors.weighted(rank=factors.rank, weight=_STRAIGHT_POWER)
     smooth = factors.weighted(rank=factors.rank, weight=kernel.power)
     rows = len(straight)
@@ -256,7 +257,7 @@ def _features(factors: Factors, kernel: Kernel) -> NumpyArray:
     likeness = (1 - kernel.straight) * np.exp(-distances / (2 * kernel.width * typical))
     likeness += kernel.straight * (straight @ straight[centres].T) / max(np.mean(np.sum(straight**2, axis=1)), _TINY)
     variances, turn = np.linalg.eigh(likeness[centres])
-    # What is below the least ridge would be shrunk away.
+    # Directions with variances below the least ridge would be shrunk away.
     kept = variances > _RIDGES[0] * len(centres) / rows
     return np.asarray(likeness @ (turn[:, kept] / np.sqrt(variances[kept])))
 
@@ -299,8 +300,8 @@ def _partners(coupling: NumpyArray) -> tuple[IntArray, IntArray]:
 def _weights(kinds: Sequence[NumpyArray], partners: tuple[IntArray, IntArray]) -> NumpyArray:
     """Return the weights of some kinds of log-likelihood ratios under which partners stand out most among all rows.
 
-    That is the maximum over weights of the mean log-probability of partners, of a left row among right rows and of a
-    right row among left rows. It is concave, so Newton steps reach it.
+    They maximise the mean log-probability of partners: of the right row among all right rows, and of the left row among
+    all left rows. This mean is concave in the weights, so Newton steps reach its maximum.
     """
     count = len(kinds)
     weights = np.full(count, 2 * _UNTOLD_WEIGHT / count)

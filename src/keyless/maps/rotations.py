@@ -3,9 +3,9 @@
 The inner products of a row's latents with those of all rows of its own table do not change under a rotation, and
 sorted they do not depend on the order of rows either. Rows of two tables with similar sorted products are likely the
 same entity: that gives a first coupling, the coupling a rotation, and the rotation a better coupling, at falling
-temperature. Where that ends in a wrong place, the place is often right but for a reflected or turned plane, so the
-neighbours that differ by one such move can be tried as well. The mean log-likelihood ratio of the coupling tells
-success from failure.
+temperature. A wrong result of this is often right but for one reflected direction or one turned plane, so the rotations
+that differ by one such move can be tried as well. The mean log-likelihood ratio of the coupling tells success from
+failure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SignatureKind = Literal["product", "distance", "cosine"]
 
 _TINY = 1e-12
 _WARM_STEPS, _COLD_STEPS = 10, 50
-"""Steps of a coupling at each temperature, begun where the one before ended, and begun from nothing."""
+"""Steps of a coupling at each temperature: if it begins where the one before ended, and if it begins from nothing."""
 
 TEMPERATURES = 10
 """Temperatures at which a coupling is annealed; with six times as many no more rotations are found."""
@@ -53,10 +53,11 @@ _SAME_SCORE = 1e-3
 """Alignments whose scores differ by less are taken for the same local optimum."""
 
 _PLANES, _KICKED_FROM = 3, 3.0
-"""Directions of worst fit in whose planes a local optimum is turned, and the temperature after that."""
+"""A local optimum is turned in the planes between this many directions of worst fit, and then annealed from this
+temperature."""
 
 _TRIED = 4
-"""Alignments that are looked at, each from another start. What none of them finds, all eight hardly ever find."""
+"""Starts that are tried, of eight. What none of these finds, all eight hardly ever find."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,14 +123,14 @@ def signature_cost(
 def signature_starts(
     left: Latents, right: Latents, *, left_rows: IntArray, right_rows: IntArray, allowed: BoolArray | None = None
 ) -> Iterator[tuple[str, FloatArray]]:
-    """Yield first couplings by name, the most reliable first: sums of standardised signature costs, then single ones.
+    """Yield named first couplings, the most reliable first, from standardised signature costs and from sums of them.
 
     Args:
         left: latents of the left table.
         right: latents of the right table.
         left_rows: left rows to couple.
         right_rows: right rows to couple.
-        allowed: which of these pairs may be; None allows all.
+        allowed: which of these pairs may be matched; None: all.
     """
 
     def cost(weighting: Literal["white", "means"], kind: SignatureKind) -> FloatArray:
@@ -159,7 +160,7 @@ def signature_starts(
 
 
 def coupled_by_cost(cost: FloatArray, allowed: BoolArray | None = None) -> FloatArray:
-    """Return a coupling of rows whose temperature is the typical cost of the nearest row."""
+    """Return a coupling of rows by costs; its temperature is the median cost of a row's nearest row."""
     score = forbid(cost.min() - cost, allowed)
     return couple(score, temperature=max(float(-np.median(score.max(axis=1))), 1e-3), tolerance=0.01)
 
@@ -193,7 +194,7 @@ def anneal(
         left: whitened left latents.
         right: whitened right latents.
         coupling: where to start.
-        allowed: which pairs may be; None allows all.
+        allowed: which pairs may be matched; None: all.
         warmest: first temperature.
         coldest: last temperature.
         steps: number of temperatures.
@@ -228,7 +229,7 @@ def settle(
         left: latents of the left table.
         right: latents of the right table.
         rotation: where to start.
-        allowed: which pairs may be; None allows all.
+        allowed: which pairs may be matched; None: all.
         start: what to call the result.
         temperatures: one per step; the last should be 1, at which the coupling holds probabilities.
     """
@@ -271,7 +272,7 @@ def alignments(
     Args:
         left: latents of the left rows.
         right: latents of the right rows, which may be turned against the left's.
-        allowed: which pairs may be; None allows all.
+        allowed: which pairs may be matched; None: all.
         farthest: larger tables are annealed on this many of their rows farthest out.
     """
     rows, columns = left.farthest(farthest), right.farthest(farthest)
@@ -294,7 +295,7 @@ def best_alignment(
     Args:
         left: information of the left rows.
         right: information of the right rows; its latents may be turned against the left's.
-        allowed: which pairs may be; None allows all.
+        allowed: which pairs may be matched; None: all.
         kicks: how often all neighbours of the best are tried, at the most; see `kicked`.
     """
     one, other = Latents.of(left), Latents.of(right)
@@ -311,7 +312,7 @@ def best_alignment(
 def _after_kick(
     left: Latents, right: Latents, rotation: FloatArray, start: str, allowed: BoolArray | None
 ) -> Alignment:
-    """Anneal again from a rotation, not so warm that it is forgotten."""
+    """Anneal again from a rotation, at temperatures too low to forget it."""
     products = forbid(2.0 * left.white @ (right.white @ rotation).T, allowed)
     coupling = couple(products, temperature=_KICKED_FROM, max_iter=_COLD_STEPS)
     turned = anneal(

@@ -1,6 +1,6 @@
-"""Let a map grow from a few known pairs of rows: they are certain, the surest other pairs join them step by step.
+"""Let a map grow from a few known pairs of rows: these are certain, and the surest other pairs join them step by step.
 
-A coupling of all rows would drown them: three known pairs among a hundred coupled rows say next to nothing.
+A coupling of all rows would drown the known pairs: three of them among a hundred coupled rows say next to nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from keyless.maps.growth import Growth
 __all__ = ["grown_from"]
 
 _STEPS = 15
-"""Steps in which the number of pairs that the map is fitted to rises, by the same factor each, to all rows."""
+"""Steps in which the number of pairs that the map is fitted to rises to all rows, by the same factor in each step."""
 
 _LEVEL = 2
-"""Steps with all rows at the end."""
+"""Further steps at the end, with all rows."""
 
 _MOST = 0.9
 """Correlations count for no more than this: a direction of few pairs is known roughly."""
@@ -27,7 +27,7 @@ def grown_from(growth: Growth, known: IntArray, rank: int) -> NumpyArray:
     """Return the coupling that a map of the leading factors grows to from known pairs.
 
     Args:
-        growth: the rows.
+        growth: the rows of both tables.
         known: k × 2 rows that are one entity.
         rank: how many of the leading factors are used.
     """
@@ -47,9 +47,9 @@ def grown_from(growth: Growth, known: IntArray, rank: int) -> NumpyArray:
 
 
 def _model(left: NumpyArray, right: NumpyArray, weights: NumpyArray) -> CanonicalModel:
-    """Return the map of weighted pairs; what they say little about is shrunk towards nothing in common.
+    """Return the map of weighted pairs; along directions that they say little about, correlations shrink towards 0.
 
-    The ridge is that of factors of which half the variance is common: in sums over pairs, one for each factor.
+    The ridge suits factors of which half the variance is common: it adds the number of factors to sums over pairs.
     """
     forth = _inverse_root((left * weights.sum(axis=1)[:, None]).T @ left, left.shape[1])
     back = _inverse_root((right * weights.sum(axis=0)[:, None]).T @ right, right.shape[1])

@@ -17,7 +17,7 @@ __all__ = ["pairs_by_columns"]
 
 
 _SIMILAR = 5_000
-"""Rows whose nearest by columns that both tables have give a first map."""
+"""Most rows of the smaller table whose nearest rows, by columns that both tables have, give a first map."""
 
 
 def pairs_by_columns(
@@ -28,14 +28,17 @@ def pairs_by_columns(
     seed: int,
     device: Any = None,
 ) -> tuple[IntArray | None, int]:
-    """Return some rows of the smaller table with the nearest of the larger, k × 2, and the distances looked at.
+    """Pair some rows of the smaller table with their nearest rows of the larger; also count the distances looked at.
 
     Args:
         tables: the reference and another table.
         columns: numbers of the columns that both have.
         rng: draws the rows.
         seed: of the search for the nearest.
-        device: where that is; None: the processor.
+        device: where that search runs; None: on the processor.
+
+    Returns:
+        The pairs, k × 2, None where no row has all columns observed; and the number of distances.
     """
     small = int(len(tables[1]) < len(tables[0]))
     rows = [np.arange(len(table)) for table in tables]
@@ -57,7 +60,7 @@ def pairs_by_columns(
 def _seen_values(
     table: ScoredTable, rows: IntArray, columns: Sequence[int], scales: Sequence[Scale]
 ) -> tuple[IntArray, SingleArray]:
-    """Return those of some rows of which all of some columns are seen, and their values on given scales."""
+    """Return which of the given rows have all given columns observed, and their values on given scales."""
     values, seen = np.empty((len(rows), len(columns)), dtype=np.float32), np.empty(len(rows), dtype=bool)
     for part in batches(len(rows), BATCH):
         some = np.asarray(table.values[rows[part]], dtype=np.float64)[:, columns]

@@ -22,31 +22,31 @@ from keyless.model.shards import sampled
 __all__ = ["DetectionLimits", "expected_scores", "limits_of_columns", "scales_of_limits", "within_limits"]
 
 _LEAST_SHARE = 0.1
-"""Share of a column's entries that stand at its lowest, or highest, value, from which that may be a limit: fewer bend
-a linear relation hardly more than noise does."""
+"""The lowest, or highest, value of a column may be a limit if at least this share of its entries stand there: fewer
+bend a linear relation hardly more than noise does."""
 
 _FAR_COMMONER = 5.0
-"""Times that a limit is commoner than any other value of its column at the least; of counts the lowest is not."""
+"""A limit is at least this many times as common as any other value of its column; the lowest value of counts is not."""
 
 _LEAST_SEEN = 0.25
-"""Share of a column's entries that stand elsewhere, at the least: of fewer a model says nothing about the column."""
+"""Least share of a column's entries that must not be at a limit: from fewer a model learns nothing about the column."""
 
 _LEAST_OF_TABLE = 0.02
-"""Share of a table's entries at limits below which they are left as they are: they change its factors less than noise
-does, and a table with gaps takes longer."""
+"""If a smaller share of a table's entries are at limits, they are left as they are: they change its factors less than
+noise does, and a table with gaps takes longer."""
 
 _FEWEST_ROWS, _SAMPLE = 20, 5_000
-"""Rows from which limits are sought, and the most rows that are looked at: all of a table whose answer must not depend
-on the order of its rows."""
+"""The fewest rows of a table in which limits are sought, and the most rows that are looked at. A table of up to so many
+rows is looked at as a whole, so that its answer does not depend on the order of its rows."""
 
 _FACTORS, _STEPS = 10, 40
-"""The most factors of the model that foretells these entries, and its steps: its side of the limit is all that counts.
-"""
+"""The most factors of the model that foretells entries at a limit, and the most steps by which it is fitted. It must
+only tell on which side of the limit an entry is foretold."""
 
 _MOST = 0.5
-"""Share of the entries at a value that are foretold beyond it, above which it is a limit. Of a value like any other
-it would be a half at the most; real pixels, counts and expression levels were at 0.0 to 0.4, values cut off at a limit
-at 0.6 to 1."""
+"""A value is a limit if more than this share of the entries there are foretold beyond it. For a value like any other
+the share would be a half at the most; for real pixels, counts and expression levels it was 0.0 to 0.4, for values cut
+off at a limit 0.6 to 1."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class DetectionLimits:
 
     Attributes:
         ends: its lowest value, its highest, or both: values that stand for all that lie beyond.
-        scale: the scale on which the column looks most normal, given how many of its values lie beyond. Of the values
-            between its limits alone another would be chosen.
+        scale: the scale on which the column looks most normal, given how many of its values lie beyond. By the values
+            between its limits alone another scale would be chosen.
     """
 
     ends: tuple[float, ...]

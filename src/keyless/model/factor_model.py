@@ -43,9 +43,11 @@ Rows = slice | IntArray | BoolArray
 """Which rows, or columns."""
 
 _WORTH_A_CARD = 2**17
-"""Rows × (factors + 1)² from which on a card takes a step of EM more quickly than one core."""
+"""From so many rows × (factors + 1)² on, a graphics card takes a step of EM more quickly than one processor core."""
 
 _OF_COLUMNS = ("loadings", "offsets", "noise", "spread")
+"""Parts of a model that have one entry per column."""
+
 _TINY = 1e-12
 _MINIMUM_NOISE = 1e-5
 """Noise variance of standardised columns is never estimated below this."""
@@ -205,7 +207,7 @@ def update_columns(model: FactorModel, statistics: ColumnStatistics, *, noise_pr
     Args:
         model: gives noise and shrinkage to start from.
         statistics: see `column_statistics`.
-        noise_prior_rows: how many rows' worth of the noise pooled over all columns each column's noise is mixed with.
+        noise_prior_rows: the noise of each column is mixed with that of all columns, which counts as this many rows.
     """
     system = statistics.second / model.noise[:, None, None] + np.diag(model.shrinkage)
     spread = _symmetric_inverse(system)
@@ -216,7 +218,7 @@ def update_columns(model: FactorModel, statistics: ColumnStatistics, *, noise_pr
     pooled = misfit.sum() / max(statistics.count.sum(), 1.0)
     noise = (misfit + noise_prior_rows * pooled) / np.maximum(statistics.count + noise_prior_rows, _TINY)
     shrinkage = len(weights) / np.maximum(np.einsum("kaa->a", outer), _TINY)
-    # Not that of the offsets: all of them are near 0 in standardised tables, and a prior that learns so never lets go.
+    # The offsets keep theirs: all are near 0 in standardised tables, and a prior learnt from that would hold them at 0.
     shrinkage[-1] = model.shrinkage[-1]
     return FactorModel(weights[:, :-1], weights[:, -1], np.maximum(noise, _MINIMUM_NOISE), spread, shrinkage)
 
@@ -261,7 +263,7 @@ def fit(
     tolerance: float = 1e-5,
     prune: bool = True,
 ) -> tuple[FactorModel, float]:
-    """Fit a factor model to the observed entries by variational EM; sums over many rows are those of a card, if any.
+    """Fit a factor model to the observed entries by variational EM; a graphics card, if any, sums over many rows.
 
     Args:
         values: the table, 0 where missing.
@@ -315,7 +317,7 @@ def fit_steps(
             break
         check_time()
         updated, bound = step(model)
-        # The first evidence belongs to whatever was given; only later ones can be compared.
+        # The first evidence belongs to the model that was given; only later ones can be compared.
         bound = bound if iteration else -np.inf
         if iteration and abs(bound - last) <= enough:
             break
@@ -343,7 +345,7 @@ def initial_model(values: FloatArray, mask: BoolArray, rank: int, *, noise: floa
 
 
 def model_from_directions(loadings: FloatArray, *, noise: float) -> FactorModel:
-    """Return a model with these loadings, made smaller where a standardised column cannot have them, and no spread.
+    """Return a model without spread that has these loadings, made smaller if too large for a standardised column.
 
     Args:
         loadings: columns × rank.
@@ -384,9 +386,9 @@ def fit_table(values: FloatArray, mask: BoolArray, *, largest_rank: int = 40, ma
 def fit_at_rank(values: FloatArray, mask: BoolArray, rank: int, *, held_noise: float | None = None) -> FactorModel:
     """Fit a plain factor model at a given rank, for tables with few entries per unknown.
 
-    One noise for all columns, one shrinkage rank/(1 − noise) for all factors, loadings without spread. Such tables
-    have many local optima: of two ways in (noise falling from 0.3; one factor too many, then dropped) the one of
-    lower final noise is kept.
+    All columns have one noise, all factors one shrinkage, rank/(1 − noise), and loadings have no spread. Such tables
+    have many local optima, so two fits are made: one with noise that falls from 0.3, one with a factor too many that is
+    then dropped. The fit with the lower final noise is kept.
 
     Args:
         values: the standardised table, 0 where missing.
@@ -426,7 +428,7 @@ def _symmetric_inverse(system: Array) -> Array:
 def _fit_common(
     values: FloatArray, mask: BoolArray, model: FactorModel, schedule: Sequence[float | None]
 ) -> FactorModel:
-    """EM with one noise and one shrinkage for all; `schedule` gives each step's noise, None where it is estimated."""
+    """Take steps of EM with one noise and one shrinkage for all; `schedule` has each step's noise, None: estimated."""
     noise = float(model.noise.mean())
     for held in schedule:
         check_time()

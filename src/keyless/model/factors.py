@@ -1,6 +1,6 @@
 """Whitened factors of one table: its principal components, or given columns before them.
 
-They start from complete standard scores. Factors have unit variance and are uncorrelated, in falling order of
+They are made from complete standard scores. Factors have unit variance and are uncorrelated, in falling order of
 strength; their signs are fixed by the data, so that neither the order nor the signs of the columns matter.
 """
 
@@ -22,7 +22,7 @@ _NOTHING = 1e-3
 """Components weaker than this part of the strongest are rounding, or exact dependencies between columns."""
 
 _CLEAR_GAP = 4.0
-"""Times that the weakest factor is stronger than the strongest noise, from which the gap alone tells them apart.
+"""If the weakest factor is this many times as strong as the strongest noise, the gap alone tells them apart.
 Neighbouring singular values of noise differ by less than 1.5 times where there are twice as many rows as columns."""
 
 
@@ -89,8 +89,8 @@ def principal_factors(
     Args:
         scores: rows × columns, complete; columns are centred and scaled again.
         max_rank: the most factors kept.
-        largest_score: scores are pulled in to this many standard deviations, so that no outlier owns a factor.
-        leading: columns that become factors of their own, before all others; the components are of what they leave.
+        largest_score: scores are pulled in to this many standard deviations, so that no outlier makes a factor alone.
+        leading: columns that become factors of their own, before all others; components are made of what they leave.
 
     Example:
         >>> import numpy as np
@@ -121,7 +121,7 @@ def _with_leading(
     """Return given columns as the first factors, and the principal components of what they leave of the table."""
     chosen = standardise(np.clip(standardise(scores[:, list(leading)]), -largest, largest))
     basis, sizes, _ = np.linalg.svd(chosen, full_matrices=False)
-    # Of columns that say the same only one counts.
+    # If several columns say the same, only one counts.
     count = int(np.sum(sizes > _NOTHING * sizes[0])) if sizes.size else 0
     basis = _signed(np.linalg.qr(chosen)[0] if count == chosen.shape[1] else basis[:, :count])[:, :max_rank]
     left, strengths, _ = np.linalg.svd(table - basis @ (basis.T @ table), full_matrices=False)
@@ -146,8 +146,8 @@ def whitened(columns: FloatArray) -> FloatArray:
 def _signal_rank(strengths: FloatArray, shape: tuple[int, ...]) -> int:
     """Count singular values before a clear gap, or above the optimal threshold for noise of unknown size.
 
-    The threshold (Gavish and Donoho, 2014) goes by the median, which must be noise: narrow tables of many factors have
-    too few columns for that, but then there is a gap.
+    The threshold (Gavish and Donoho, 2014) depends on the median singular value, which must be noise. Narrow tables of
+    many factors have too few columns for that, but then there is a gap.
     """
     steps = strengths[:-2] / np.maximum(strengths[1:-1], np.finfo(float).tiny)
     if steps.size and steps.max() >= _CLEAR_GAP:

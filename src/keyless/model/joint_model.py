@@ -16,7 +16,7 @@ __all__ = ["JointModel"]
 
 
 _CELLS_AT_A_TIME = 2**20
-"""Rows are looked at so many at a time that their rank × rank matrices, or their entries, are about so many numbers."""
+"""Rows are looked at in batches. The rank × rank matrices of a batch, or its entries, are about so many numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +137,7 @@ class JointModel:
     def gaps(self, number: int, blocks: Sequence[Block], rows: Sequence[IntArray]) -> FloatArray:
         """Return what one table is filled with, in reference order: 0 where an entry is observed.
 
-        Rows in which nothing is missing take no memory, and the others that of the table's own precision.
+        Rows in which nothing is missing take no memory; the others are held in the table's own type of numbers.
 
         Args:
             number: of the table.
@@ -185,7 +185,7 @@ class JointModel:
     def _entities(
         self, blocks: Sequence[Block], rows: Sequence[IntArray], part: slice, lacking: Sequence[IntArray]
     ) -> tuple[FloatArray, FloatArray]:
-        """Means and covariances of the entities of some reference rows, of those only that lack something."""
+        """Means and covariances of the entities of some reference rows; only those that lack an entry are computed."""
         places = np.unique(np.concatenate(lacking))
         means = np.zeros((part.stop - part.start, self.factors.rank))
         if not places.size:
@@ -212,12 +212,12 @@ class JointModel:
 
 
 def _is_alike(info: Information) -> bool:
-    """Tell whether one matrix stands for those of all rows."""
+    """Tell whether all rows have the same precision, held once."""
     return len(info) > 1 and info.precision.strides[0] == 0
 
 
 def _total(parts: Sequence[Information]) -> Information:
-    """What independent rows say together; one matrix stays one."""
+    """What independent rows say together; a precision that is held once for all rows stays so."""
     shift = sum((part.shift for part in parts[1:]), start=parts[0].shift)
     if all(map(_is_alike, parts)):
         precision = sum((part.precision[0] for part in parts[1:]), start=parts[0].precision[0])

@@ -39,7 +39,7 @@ class Latents:
         return len(self.white)
 
     def farthest(self, count: int) -> IntArray:
-        """Return the `count` rows farthest out, all where there are fewer: outliers are so in every table."""
+        """Return the `count` rows farthest out, or all if there are fewer: rows far out in one table are so in all."""
         norm = (self.white**2).sum(axis=1)
         if len(norm) <= count:
             return np.arange(len(norm))

@@ -1,7 +1,7 @@
 """Factor models from sums over rows: a table without gaps is fitted in time that does not grow with its rows.
 
-The steps of variational EM need of the rows only their number, their sum and the sum of their outer products. Such sums
-of parts of a table add up to those of the whole.
+All that variational EM needs to know of the rows is their number, their sum and the sum of their outer products. Such
+sums of parts of a table add up to those of the whole.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["Moments", "fit_moments", "fit_rows"]
 
 
 _SPARE = 5
-"""Factors to begin with beyond those that stand out: weak ones may not."""
+"""Factors to begin with beyond those that stand out of the noise: weak factors may not stand out."""
 
 _FEW_ROWS = 2_000
-"""The rank of rows with gaps is found with this many; all of them settle the rest."""
+"""In a table with gaps the rank is found with the first so many rows; the model is then fitted to all rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class Moments:
 
     @property
     def second(self) -> FloatArray:
-        """Mean products of columns, each over the rows that have both; made positive where gaps spoil that."""
+        """Mean products of columns, each over the rows that have both; made positive definite where gaps spoil that."""
         found = self.products / np.maximum(self.count, 1.0)
         if self.count.min() == self.count.max():
             return np.asarray(found)
@@ -100,7 +100,8 @@ def fit_moments(
 ) -> FactorModel:
     """Fit the factor model that `keyless.model.factor_model.fit` would fit to the rows.
 
-    Of a table with gaps it is the model of one without that has the same means and mean products: a good start.
+    For a table with gaps it is the model of a table without gaps that has the same means and mean products: a good
+    start.
 
     Args:
         moments: sums over the rows of standard scores.
@@ -150,7 +151,7 @@ def fit_rows(
         rank: factors to begin with.
         start: where to begin, for rows with gaps; None: a model of the first rows, which finds the rank.
         max_iter: steps over all rows with gaps.
-        expired: asked before every step, of rows without gaps, whether to end with the model there is.
+        expired: for rows without gaps, asked before every step whether to end with the model there is.
     """
     if mask.all():
         return fit_moments(Moments.of(values, mask), rank=rank, expired=expired)

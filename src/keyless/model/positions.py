@@ -22,10 +22,11 @@ from keyless.progress import check_time
 __all__ = ["Entities", "Places", "Positions", "rows_at_a_time"]
 
 _OUTER = 8_192
-"""Rows far out that are found at once: those that a map is sought with and those that confirm it, three times."""
+"""Rows far out that are found at once: enough for three sets of rows that a map is sought with and confirmed by."""
 
 _IN_MEMORY, _ON_DEVICE = 4_096, 2**14
-"""Rows with gaps that are worked on at a time, by the processor and by a card: a gigabyte there with 40 factors."""
+"""Rows with gaps that are worked on at a time, by the processor and by a graphics card. With 40 factors they take a
+gigabyte on the card."""
 
 
 def rows_at_a_time(device: Any) -> int:
@@ -39,8 +40,8 @@ class Entities:
 
     Attributes:
         tables: the tables.
-        rows: per table, the row of every entity, −1 where it has none; None where they are in order, and a slice where
-            some of them are.
+        rows: per table, the row of every entity, −1 where it has none. None: row i is that of entity i; a slice: the
+            entities have these rows, in order.
         model: factor model over the tables' columns side by side.
         workers: who works on the shards of rows.
     """
@@ -62,7 +63,7 @@ class Entities:
         return len(self.tables[0]) if first is None else len(first)
 
     def taken(self, entities: slice | IntArray) -> Entities:
-        """Return some entities by themselves, as they are sent to whoever works on them: with their own rows alone."""
+        """Return some entities by themselves, with their own rows alone, as they are sent to a worker."""
         return replace(self, rows=tuple(_some(rows, entities) for rows in self.rows), workers=LOCAL)
 
     @cached_property
@@ -155,7 +156,7 @@ def _exact_means(side: Entities, device: Any) -> tuple[SingleArray, FloatArray]:
 
 @dataclass(frozen=True, eq=False)
 class Positions:
-    """Posterior means of all entities' latents, and the average precision of what they rest on.
+    """Posterior means of all entities' latents, and the average precision of what is known of the latents.
 
     Attributes:
         rows: entities × rank, in shards.
@@ -180,7 +181,7 @@ class Positions:
 
     @cached_property
     def whitening(self) -> FloatArray:
-        """What the rows multiplied with have unit second moment."""
+        """The matrix that rows are multiplied with to have unit second moment."""
         return whitening(self.rows.moment)
 
     def latents(self, rows: IntArray) -> Latents:
@@ -229,7 +230,7 @@ class Positions:
 
     @cached_property
     def _outer(self) -> IntArray:
-        """More rows far out than are asked for most of the time."""
+        """The rows farthest out, more than are asked for most of the time."""
         return self._far_out(_OUTER, None)
 
     def _far_out(self, count: int, among: BoolArray | None) -> IntArray:
@@ -242,15 +243,15 @@ class Positions:
     def scattered(self, directions: FloatArray, rng: np.random.Generator) -> Positions:
         """Return the positions with the values along every direction dealt anew to the entities: no partners are left.
 
-        They are dealt to those of the same shard.
+        Values stay in their shard.
 
         Args:
-            directions: orthonormal columns; what is beside them is 0.
-            rng: deals.
+            directions: orthonormal columns; the values along all other directions become 0.
+            rng: deals the values.
         """
         turn = self.whitening @ directions
         along = self.rows.turned(turn)
-        # One number, however many shards there are: what is drawn later does not depend on them.
+        # One number is drawn, however many shards there are: what is drawn later does not depend on their number.
         shards = along.start(partial(_dealt, seed=int(rng.integers(2**63))))
         back = np.asarray(np.linalg.pinv(turn), dtype=np.float64)
         return Positions(Sharded(tuple(shards), along.edges, back, along.workers), self.precision)
@@ -276,7 +277,7 @@ def _outermost(
 def _dealt(shard: FloatArray, turn: FloatArray, first: int, *, seed: int) -> FloatArray:
     """Return the turned rows of a shard with every column shuffled by itself."""
     rng = np.random.default_rng([seed, first])
-    # Column by column in memory: shuffling what lies apart takes several times as long.
+    # Each column lies in one piece of memory: shuffling numbers that lie apart takes several times as long.
     columns = np.empty((turn.shape[1], len(shard)), dtype=np.float32)
     for start, rows in in_batches(shard, turn):
         columns[:, start : start + len(rows)] = rows.T

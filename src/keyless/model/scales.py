@@ -23,7 +23,7 @@ from keyless.search_options import ScaleName
 __all__ = ["SCALE_KINDS", "Scale", "ScaleName", "choose_scale", "kinds_of_columns", "scale_table"]
 
 SCALE_KINDS = ("identity", "log", "sqrt", "rank", "empty")
-"""What a scale can be, once it is chosen; empty: of a column of which nothing is known."""
+"""What a scale can be, once it is chosen; `"empty"` is for a column of which nothing is known."""
 
 
 _MARGIN = 0.005
@@ -33,10 +33,10 @@ _FARTHEST = 1e12
 """Standard deviations from the mean beyond which a new value counts as no farther: its square must stay a number."""
 
 _LARGEST = float(np.finfo(np.float64).max)
-"""What is filled in is at most so large, whatever a model expects."""
+"""Values that are filled in are at most so large, whatever a model expects."""
 
 _STEEPEST = _LARGEST / 1e6
-"""Slopes are at most so large, so that a standard error, a slope times some spreads, stays finite."""
+"""Slopes are at most so large, so that a standard error, which is a slope times some spreads, stays finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +51,9 @@ class Scale:
         centre: mean of the bent column.
         spread: its standard deviation; 0 for a constant column, which is mapped to 0.
         knots: for `"rank"`: the sorted values and the normal quantiles they stand for.
-        lowest: for `"log"`: the smallest argument seen. New ones count as half of it at the least.
-        unit: what values are divided by before anything else: 1, or for numbers so large or small that their squares
-            are none, a power of 4 of their own size. Everything above is in that unit.
+        lowest: for `"log"`: the smallest argument seen. New arguments count as half of it at the least.
+        unit: what values are divided by before anything else: 1, or a power of 4 of the values' own size if they are so
+            large or small that their squares cannot be held. Everything above is in that unit.
     """
 
     kind: str = "identity"
@@ -161,7 +161,7 @@ def _chosen(observed: FloatArray, kind: ScaleName, cut_off: tuple[float, float])
         return _standardised(bent[kind], observed)
     best, best_normality = straight, _normality(observed, cut_off) + _MARGIN
     for scale in bent.values():
-        # Where the sign is turned, so are the ends.
+        # Where the sign of values is turned, the shares below and above change places.
         normality = _normality(scale._bent(observed), cut_off if scale.sign > 0 else cut_off[::-1])
         if normality > best_normality:
             best, best_normality = scale, normality
@@ -195,7 +195,7 @@ def kinds_of_columns(
     Args:
         kinds: for all columns, or for each.
         count: how many columns there are.
-        chosen: kinds of some columns, which they have where they would be given the one on which they look most normal.
+        chosen: kinds of some columns, which replace `"auto"`.
     """
     each = [kinds] * count if isinstance(kinds, str) else kinds
     return [chosen.get(k, kind) if kind == "auto" else kind for k, kind in enumerate(each)]

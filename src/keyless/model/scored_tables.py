@@ -56,7 +56,7 @@ class ScoredTable:
         return len(self.values)
 
     def __getstate__(self) -> dict[str, Any]:
-        # One True for all entries must not become as many on its way to another process.
+        # A mask that is one True for all entries must not become one True per entry on its way to another process.
         return self.__dict__ | {"mask": None if self.complete else self.mask}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -75,13 +75,13 @@ class ScoredTable:
         """Return standard scores (0 where missing) and mask of some rows."""
         values, mask = np.asarray(self.values[rows], dtype=np.float64), np.asarray(self.mask[rows], dtype=bool)
         if self.plain is not None:
-            # By far the commonest case, done at once.
+            # By far the commonest case: all columns are scaled at once.
             scores = (values - self.plain[0]) / self.plain[1]
         else:
             scores = np.empty(values.shape)
             for k, scale in enumerate(self.scales):
                 scores[:, k] = scale.apply(np.where(mask[:, k], values[:, k], scale.centre))
-        # Those of rows outside the sample could be anything.
+        # Scores of rows outside the sample could be of any size.
         np.clip(scores, -self.largest, self.largest, out=scores)
         return (scores if self.complete else np.where(mask, scores, 0.0)), mask
 
@@ -94,14 +94,14 @@ class ScoredTable:
 
     @property
     def largest(self) -> float:
-        """The score beyond which no column that is scaled by all of its rows has any."""
+        """The largest score that a column can have if it is scaled by all of its rows: √rows."""
         return float(np.sqrt(len(self.values)))
 
     def scores_on(self, rows: slice | IntArray, device: Any) -> Array:
         """Return standard scores of some rows on a device; nothing may be missing, and all scales must be plain.
 
         Args:
-            rows: which.
+            rows: numbers of the rows.
             device: as `arrays.find_device` has it.
         """
         assert self.plain is not None  # the caller has asked

@@ -1,7 +1,7 @@
-"""Rows of numbers in shards, of which each is held by whoever works on it.
+"""Rows of numbers in shards, each of which is held by the worker that works on it.
 
-Everything a search wants of all rows is a sum over shards, the best few of each shard's best, or few rows by number:
-no worker holds all rows, nor does the process that searches. Tables of up to `SHARD` rows are one shard.
+All that a search asks of all rows is a sum over shards, the best few of the best rows of each shard, or a few rows by
+number: neither a worker nor the process that searches holds all rows. Tables of up to `SHARD` rows are one shard.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["BATCH", "SHARD", "Sharded", "edges_of", "in_batches", "sampled", "sp
 
 
 SHARD = 2**20
-"""Rows of a shard at the most: the answer depends on it a little, and never on the number of workers."""
+"""Most rows of a shard. The answer depends a little on this size, and never on the number of workers."""
 
 BATCH = 32_768
 """Rows that are worked on at a time: enough for matrix products to be fast, few enough to stay in little memory."""
@@ -42,7 +42,7 @@ def split(rows: IntArray, edges: IntArray) -> list[IntArray]:
 
 
 def sampled(size: int, count: int, rng: np.random.Generator) -> IntArray:
-    """Return `count` row numbers drawn at random, in order; all where there are no more."""
+    """Return `count` row numbers drawn at random, in order; all row numbers if there are no more than that."""
     if size <= count:
         return np.arange(size)
     return np.sort(rng.choice(size, count, replace=False, shuffle=False))
@@ -57,7 +57,7 @@ class Sharded:
         edges: number of each shard's first row, and the number of rows.
         turn: what every row is multiplied with before it is looked at.
         workers: who holds them.
-        sums: what was summed over all rows, once for all that are made of them by turning.
+        sums: sums over all rows, computed once and used by all copies that `turned` makes.
     """
 
     shards: tuple[Any, ...]
@@ -123,7 +123,7 @@ class Sharded:
 
 
 def in_batches(shard: FloatArray, turn: FloatArray) -> Any:
-    """Yield the number of a first row, and some turned rows from there on in float64."""
+    """Yield batches of a shard: the number of the first row, and the turned rows in float64."""
     for part in batches(len(shard), BATCH):
         yield part.start, shard[part].astype(np.float64) @ turn
 

@@ -19,7 +19,7 @@ from keyless.pairs.posterior import largest, pair_places, prior_log_odds
 __all__ = ["Candidates", "exact_ratios", "find_candidates", "limited", "permitted", "sure_pairs"]
 
 _NEGLIGIBLE = -20.0
-"""Pairs of lower log-odds are no candidates."""
+"""Log-odds, in nats, below which a pair is no candidate."""
 
 _PAIRS_OF_A_TASK = 2**18
 """Pairs whose ratios one worker works out at a time, where rows have gaps of their own."""
@@ -28,8 +28,8 @@ _MUST = 100.0
 """Log-ratio of pairs that are known: beyond doubt, whatever the number of rows."""
 
 _SURE, _RIVALS = 3.0, 1.05
-"""Log-odds from which a pair is sure, and the weight of all pairs of a row, that of the best being 1, up to which its
-best is likelier than all others by far."""
+"""Log-odds above which a pair is sure; and the weight of all pairs of a row, its best pair having weight 1, below which
+the best pair is likelier than all others by far."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Candidates:
 
     Attributes:
         ratios: left rows × right rows, the log-likelihood ratio of each candidate pair.
-        evaluations: distances looked at to find them.
+        evaluations: how many distances were looked at to find them.
         recall: share of sampled rows whose likeliest partner was found.
     """
 
@@ -47,7 +47,7 @@ class Candidates:
     recall: float = 1.0
 
     def __add__(self, other: Candidates) -> Candidates:
-        """Return both sets of pairs; a pair of both must have the same ratio."""
+        """Return the pairs of both sets; a pair that is in both must have the same ratio in both."""
         places = [pair_places(candidates.ratios) for candidates in (self, other)]
         pair = np.concatenate([rows * self.ratios.shape[1] + columns for rows, columns in places])
         _, first = np.unique(pair, return_index=True)
@@ -70,12 +70,13 @@ def find_candidates(
 
     Args:
         left: one side.
-        right: the other, about the same latents.
+        right: the other side, by a model of the same latents.
         places: where the rows of both stand.
-        parts: left rows to look for partners of, each once, and right rows to look among; None: all.
-        every: keep hopeless ones too.
-        further: rows whose partner may well not be among the nearest look at more of them.
-        seed: of the search.
+        parts: left rows whose partners are sought, each row once, and right rows among which they are sought; None:
+            all.
+        every: whether hopeless pairs are kept, too.
+        further: whether more right rows are looked at for rows whose partner may well not be among the nearest.
+        seed: of the random numbers of the search.
     """
     exact = left.uniform and right.uniform
     shape = (len(places[0]), len(places[1]))
@@ -118,7 +119,7 @@ def exact_ratios(left: Entities, right: Entities, rows: IntArray, columns: IntAr
 
 
 def _exact_part(left: Entities, right: Entities, place: IntArray, device: Any) -> FloatArray:
-    """Return the log-likelihood ratios of right entities, each with the left one at its place."""
+    """Return the log-likelihood ratios of right entities, each with the left entity that `place` says."""
     found = np.empty(len(place))
     for part in batches(len(place), rows_at_a_time(device)):
         # A row has several candidates: what is known of it is worked out once.
@@ -129,13 +130,13 @@ def _exact_part(left: Entities, right: Entities, place: IntArray, device: Any) -
 
 
 def sure_pairs(found: Candidates, rows: IntArray, odds: float, limits: Limits) -> IntArray:
-    """Return the pairs that are each other's best and likelier than all else by far, and those that are known.
+    """Return the pairs that are each other's best and likelier than all others by far, and the known pairs.
 
     Args:
         found: the candidates.
-        rows: left rows of which some are wanted.
+        rows: left rows among whose pairs the sure ones are sought.
         odds: prior log-odds of a pair.
-        limits: which pairs may be matched, and which are known, of these rows and all others.
+        limits: which pairs may be matched, and which are known, of all rows.
     """
     ratios = found.ratios[rows]
     index, columns = pair_places(ratios)
@@ -157,7 +158,7 @@ def sure_pairs(found: Candidates, rows: IntArray, odds: float, limits: Limits) -
 
 
 def _floor(shape: tuple[int, int]) -> float:
-    """Return the ratio below which no pair is a candidate, however many rows have partners."""
+    """Return the log-likelihood ratio below which no pair is a candidate, however many rows have partners."""
     return _NEGLIGIBLE - max(0.0, prior_log_odds(shape, float(min(shape))))
 
 

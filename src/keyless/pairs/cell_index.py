@@ -1,8 +1,9 @@
-"""Points sorted into cells, so that who looks for near ones need not look at all: on any device.
+"""Sort points into cells, so that a search for near points need not look at all of them: on any device.
 
-Written once for arrays of all libraries. A point drawn at random is the centre of each cell, and every point is in the
-cell of the centre nearest to it. Queries look into the cells of the centres nearest to them; those that look into the
-same cell do so together, in tiles of equal size, so that distances are products of small matrices.
+The code is written once for arrays of all libraries. The centre of each cell is a point drawn at random, and every
+point is in the cell of the centre nearest to it. Queries, for which near points are sought, look into the cells of the
+centres nearest to them. Queries that look into the same cell do so together, in tiles of equal size, so that distances
+are products of small matrices.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from keyless.arrays import Array, IntArray, array_like, batches, namespace, on_c
 __all__ = ["CellIndex", "nearest_of_all"]
 
 _TILE = 64
-"""Queries that look into a cell together."""
+"""How many queries look into a cell together, as one tile."""
 
 _IN_MEMORY, _ON_CARD = 2**24, 2**28
-"""Distances that are held at a time, in main memory and on a card: a gigabyte there."""
+"""The most distances that are held at a time, in main memory and on a graphics card, where they take a gigabyte."""
 
 _QUERIES, _FOUND = 2**18, 2**26
-"""Queries that are looked after at a time, at the most, and points that all their cells may give: a gigabyte."""
+"""The most queries that are answered at a time, and the most points that all their cells may give, which take a
+gigabyte."""
 
 
 def nearest_of_all(points: Array, queries: Array, count: int) -> tuple[Array, Array]:
@@ -32,7 +34,7 @@ def nearest_of_all(points: Array, queries: Array, count: int) -> tuple[Array, Ar
     Args:
         points: points × dimensions.
         queries: queries × dimensions, of the same library on the same device.
-        count: how many, at most as many as there are points.
+        count: how many points are wanted, at most as many as there are.
     """
     xp = namespace(points, queries)
     length = xp.sum(points * points, axis=1)
@@ -46,17 +48,17 @@ def nearest_of_all(points: Array, queries: Array, count: int) -> tuple[Array, Ar
 
 
 class CellIndex:
-    """Points in cells; it is asked as a `FaissIndex` is.
+    """Points in cells; it is searched in the same way as a `FaissIndex`.
 
     Args:
         points: points × dimensions, an array of numpy.
         cells: how many cells there are.
         rng: draws the centres.
-        device: where the search is, as `arrays.find_device` has it.
+        device: where the search runs, as `arrays.find_device` returns it.
 
     Attributes:
         cells: number of cells.
-        looked: distances that were looked at: of points from centres, and of queries from centres and points.
+        looked: how many distances were looked at: of points from centres, and of queries from centres and points.
     """
 
     def __init__(self, points: Array, cells: int, rng: np.random.Generator, device: Any) -> None:
@@ -69,18 +71,18 @@ class CellIndex:
         self._order = xp.argsort(cell, stable=True)
         bounds = self._whole(np.arange(cells + 1), points)
         self._edges = to_numpy(xp.searchsorted(xp.take(cell, self._order), bounds))
-        # Beside its centre a point is small, and so are the errors of its distances.
+        # Counted from its centre a point has small numbers, and so its distances have small errors.
         middles = xp.take(self._centres, xp.take(cell, self._order), axis=0)
         self._points = xp.take(points, self._order, axis=0) - middles
         self._length = xp.sum(self._points * self._points, axis=1)
 
     def search(self, queries: Any, probes: int, count: int) -> tuple[Any, IntArray]:
-        """Return the squared distances and the numbers of the nearest points of some cells, −1 where there are few.
+        """Return the squared distances and the numbers of the nearest points in some cells, −1 where there are too few.
 
         Args:
             queries: queries × dimensions, an array of numpy.
-            probes: cells that each of them looks into, the nearest.
-            count: how many points.
+            probes: how many cells, the nearest ones, each query looks into.
+            count: how many points are wanted for each query.
         """
         distance, found = np.empty((len(queries), count), dtype=np.float32), np.empty((len(queries), count), np.int64)
         for part in batches(len(queries), min(_QUERIES, _FOUND // (probes * count))):
@@ -110,7 +112,7 @@ class CellIndex:
         return near, xp.take_along_axis(places, chosen, axis=1)
 
     def _tiles(self, edges: IntArray) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
-        """Yield tiles of queries, some at a time: the cell, and the first and the end of the queries, of each."""
+        """Yield tiles of queries, some at a time: of each the cell, its first query, and the end of its queries."""
         asked, size = np.diff(edges), np.diff(self._edges)
         self.looked += int(asked @ size)
         tiles = np.where(size > 0, -(-asked // _TILE), 0)
@@ -118,7 +120,7 @@ class CellIndex:
         nth = np.arange(len(cell)) - np.repeat(np.cumsum(tiles) - tiles, tiles)
         first = edges[cell] + nth * _TILE
         last = np.minimum(first + _TILE, edges[cell + 1])
-        # Those of cells of about the same size together: all are filled up to the largest.
+        # Tiles of cells of about the same size go together, since all cells are filled up to the largest.
         order = np.argsort(-size[cell], kind="stable")
         start = 0
         while start < len(order):

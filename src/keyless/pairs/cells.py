@@ -1,8 +1,8 @@
-"""Boxes that divide the space of points, with about as many points in each: neighbours are sought box by box.
+"""Divide the space of points into boxes of about equally many points: neighbours are sought box by box.
 
-A box is cut in two where half of its points are on either side, along the direction in which they differ most. How far
-a box is from a row bounds the distance of every point in it, so that a row need not look into boxes that are farther
-than what it has found.
+A box is cut in two where half of its points are on either side, along the direction in which they differ most. No point
+of a box is nearer to a row than the box is, so that a row need not look into boxes that are farther away than what it
+has found.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["CELL", "Cells"]
 
 
 CELL = 2**20
-"""Points of a cell at the most, about: the search inside a cell then takes as long however many rows there are."""
+"""About the most points of a cell. So the time of a search inside a cell does not depend on how many rows there are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class Cells:
 
     Attributes:
         axes: per inner node, the direction that is cut.
-        cuts: per inner node, where.
+        cuts: per inner node, the place of the cut along that direction.
     """
 
     axes: IntArray
@@ -37,7 +37,7 @@ class Cells:
         """Return at least `count` cells, a power of two.
 
         Args:
-            points: a sample of those to be divided.
+            points: a sample of the points to be divided.
             count: how many cells there must be.
         """
         depth = max(0, int(np.ceil(np.log2(max(count, 1)))))
@@ -64,13 +64,13 @@ class Cells:
         return node - len(self.axes)
 
     def distances(self, queries: SingleArray) -> SingleArray:
-        """Return the squared distance of each query from each cell, 0 from that it is in."""
+        """Return the squared distance of each query from each cell, 0 from the cell that it is in."""
         found = np.empty((len(queries), len(self)), dtype=np.float32)
         self._descend(0, np.zeros(queries.shape, dtype=np.float32), queries, found)
         return found
 
     def _descend(self, node: int, outside: SingleArray, queries: SingleArray, found: SingleArray) -> None:
-        """Fill in the distances from the cells below a node, of whose box the queries are so far outside."""
+        """Fill in the distances from the cells below a node; `outside` is how far queries are outside its box."""
         inner = len(self.axes)
         if node >= inner:
             found[:, node - inner] = np.square(outside).sum(axis=1)

@@ -25,7 +25,7 @@ class Constraints:
         groups: per table, a group label for each row (None where the table has none); rows match inside a group only.
             −1 stands for an unknown group, which may match any.
         known: per pair of tables (first < second), k × 2 row numbers that are sure to be the same entity.
-        forbidden: likewise, row numbers that are sure not to be.
+        forbidden: likewise, row numbers that are sure not to be the same entity.
         shares: whether several rows of the reference may have the same partner.
 
     A known pair counts even where its groups differ.

@@ -1,4 +1,4 @@
-"""How many of some matches are expected right, and between which numbers that may lie."""
+"""How many matches are expected right, and between which two numbers the true count may lie."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["ExpectedRight", "expected_right"]
 _ODDS_OFF = 1.0
 """Nats by which all stated odds of a link may be off in the same direction.
 
-Of linked tables, benchmarks/bench_verdict.py with other seeds than it reports, 19 of 20 have at least the lower number
-of right matches; with odds that are never off it is 12 of 20."""
+Of linked tables (benchmarks/bench_verdict.py with other seeds than it reports), 19 of 20 have at least the lower number
+of right matches. If odds were taken to be never off, only 12 of 20 would."""
 
 _DEVIATIONS = 1.96
 """Standard deviations within which 95% of all sums of chances lie."""
@@ -26,9 +26,9 @@ class ExpectedRight:
     """How many matches are expected right.
 
     Attributes:
-        count: the sum of their probabilities.
+        count: the sum of the matches' probabilities.
         low: lower end of the interval that should hold the true number in 19 of 20 links.
-        high: its upper end.
+        high: upper end of that interval.
         of: how many matches there are.
     """
 

@@ -1,8 +1,8 @@
-"""Points sorted into cells by faiss, so that who looks for near ones need not look at all: by the processor.
+"""Sort points into cells by faiss, so that a search for near points need not look at all of them: on the processor.
 
-Faiss makes the cells, and finds the nearest points of all queries that look into the same cell together, so that
-distances are products of matrices. An index of cells of faiss itself takes the queries one by one: among a million
-points of 20 numbers it then takes three times as long.
+Faiss makes the cells, and finds the nearest points for all queries that look into the same cell together, so that
+distances are products of matrices. Faiss's own index of cells takes the queries one by one: among a million points of
+20 numbers each this takes three times as long.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["FaissIndex", "Layout"]
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 
 _ROUNDS, _POINTS_OF_A_CENTRE = 6, 40
-"""Rounds in which centres of cells are sought, and points that are drawn for each of them."""
+"""Rounds in which the centres of cells are found, and how many points are drawn per centre to find them."""
 
 _SORTED = 2**17
-"""Points that are sorted into cells at a time."""
+"""How many points are sorted into cells at a time."""
 
 _FOUND = 2**23
-"""Points that all cells may give to the queries that are looked after at a time: 100 megabytes."""
+"""The most points that all cells may give to the queries that are answered at a time; they take 100 megabytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Layout:
         centres: cells × dimensions.
         order: the points, cell after cell.
         edges: where each cell begins in that order, and where the last one ends.
-        looked: distances of points from centres that were looked at to make it.
+        looked: how many distances of points from centres were looked at to make the layout.
     """
 
     centres: FloatArray
@@ -72,7 +72,7 @@ class Layout:
         cell = np.concatenate(parts)
         order = np.argsort(cell, kind="stable")
         edges = np.searchsorted(cell[order], np.arange(cells + 1))
-        # Half the bytes are enough for what one index can hold.
+        # Numbers of 4 bytes are enough for as many points as one index can hold.
         return cls(centres, order.astype(np.int32), edges, cells * (_ROUNDS * drawn + len(points)))
 
 
@@ -82,28 +82,28 @@ class FaissIndex:
     Args:
         faiss: the library.
         points: points × dimensions.
-        layout: which of them is in which cell.
+        layout: which of the points is in which cell.
 
     Attributes:
         layout: which point is in which cell.
         cells: number of cells.
-        looked: distances of queries from centres and points that were looked at.
+        looked: how many distances of queries from centres and points were looked at.
     """
 
     def __init__(self, faiss: Any, points: FloatArray, layout: Layout) -> None:
         self._faiss, self.layout, self.cells, self.looked = faiss, layout, len(layout.centres), 0
         self._lock = threading.Lock()
-        # Beside its centre a point is small, and so are the errors of its distances.
+        # Counted from its centre a point has small numbers, and so its distances have small errors.
         self._points = points[layout.order]
         self._points -= np.repeat(layout.centres, np.diff(layout.edges), axis=0)
 
     def search(self, queries: FloatArray, probes: int, count: int) -> tuple[FloatArray, IntArray]:
-        """Return the squared distances and the numbers of the nearest points of some cells, −1 where there are few.
+        """Return the squared distances and the numbers of the nearest points in some cells, −1 where there are too few.
 
         Args:
             queries: queries × dimensions.
-            probes: cells that each of them looks into, the nearest.
-            count: how many points.
+            probes: how many cells, the nearest ones, each query looks into.
+            count: how many points are wanted for each query.
         """
         distance, found = np.empty((len(queries), count), dtype=np.float32), np.empty((len(queries), count), np.int64)
         for part in batches(len(queries), max(_FOUND // (probes * count), 1)):

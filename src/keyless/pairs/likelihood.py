@@ -47,14 +47,15 @@ FORBIDDEN = -1e6
 """The log-ratio of a pair that must not be: worse than any real one, yet finite, so that sums stay finite."""
 
 _WORTH_A_CARD = 2**18
-"""Pairs from which on a card couples as quickly as the processor, the way there and back included
+"""Pairs from which on a graphics card couples as quickly as the processor, sending the pairs there and back included
 (benchmarks/bench_gpu.py --cases steps)."""
 
 _STEPS_UNSEEN = 5
-"""Steps of a coupling between two looks at how far it is off: a look costs as much as half a step."""
+"""Steps of a coupling between two checks of how far its sums are off: a check costs as much as half a step."""
 
 _LARGEST, _SMALLEST = 1e60, 1e-290
-"""Scaling of a column from which its kernel is computed anew, and the least sum that a scaling is divided by."""
+"""Scaling of a column above which the kernel is computed anew, and the least sum that is divided by to get a
+scaling."""
 
 
 def log_z(info: Information) -> Array:
@@ -79,10 +80,10 @@ def pair_log_ratio(
     Args:
         left: information of the left rows.
         right: information of the right rows, about the same latents.
-        allowed: which pairs may be; the others are set to `FORBIDDEN`.
-        exact_pairs: up to so many pairs everything is exact.
-        candidates: beyond, so many of the best of each row and of each column (by `approximate_log_ratio`) are exact,
-            and the others approximate but never above the exact ones of their row.
+        allowed: which pairs may be matched; the others are set to `FORBIDDEN`.
+        exact_pairs: up to so many pairs all ratios are exact.
+        candidates: with more pairs, the ratios of so many best pairs of each row and of each column (by
+            `approximate_log_ratio`) are exact. The others are approximate, but never above the exact ones of their row.
     """
     if len(left) * len(right) <= exact_pairs:
         rows, columns = (index.ravel() for index in np.indices((len(left), len(right))))
@@ -125,8 +126,9 @@ def exact_log_ratio(
 def approximate_log_ratio(left: Information, right: Information) -> FloatArray:
     """Return the log-likelihood ratio of all pairs, nearly, at the cost of two matrix products.
 
-    The mean of two approximations, in each of which one side's precisions are exact and the other's replaced by their
-    average, its latent means kept. Exact when all rows of each table see the same columns.
+    It is the mean of two approximations. In each of them the precisions of one side are exact, and those of the other
+    are replaced by their average, while its latent means are kept. The result is exact if all rows of each table have
+    entries in the same columns.
     """
     forward = _one_sided(left, right)
     if _same_precision(left) and _same_precision(right):
@@ -187,7 +189,7 @@ def couple(
         temperature: the weight of the entropy.
         max_iter: stop after so many steps.
         tolerance: stop when the sums of rows are off by no more, as a root mean square.
-        potentials: of the columns; the steps begin there, and where they end is written into it.
+        potentials: of the columns; the steps begin with them, and the final potentials are written into this array.
 
     Example:
         >>> import numpy as np
@@ -223,7 +225,7 @@ def couple(
         shift = shift + temperature * xp.log(column_scale)
         if done >= max_iter or moved <= tolerance:
             break
-        # What vanished in the kernel may matter by now.
+        # Entries that were too small to matter in the kernel may matter by now.
         column_scale[:] = 1.0
     potentials[:] = to_numpy(shift)
     kernel *= row_scale[:, None]
@@ -236,7 +238,7 @@ def _same_precision(info: Information) -> bool:
 
 
 def _one_sided(own: Information, other: Information) -> FloatArray:
-    """Log-ratio of all pairs with the other side's precisions replaced by their average.
+    """Return the log-ratio of all pairs with the other side's precisions replaced by their average.
 
     With A = (I + G_i + G)⁻¹ and the other row's shift h_j, what depends on both rows is (A h_i)·h_j + ½ h_jᵀ A h_j: one
     product of vectors that hold h_j and its squares.

@@ -20,7 +20,7 @@ Part = tuple[IntArray | None, IntArray | None]
 _NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 
 _GROUPS_THAT_TELL = 10
-"""Groups below which their sizes are not asked how many rows have a partner."""
+"""Groups that both tables must have for the sizes of groups to tell how many rows have a partner."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +32,9 @@ class Limits:
     Attributes:
         shape: number of left rows and of right rows.
         groups: group labels of the left and of the right rows, −1 where unknown; rows match inside a group only, and
-            those of unknown group anybody. None: there are no groups.
+            rows of unknown group may match any row. None: there are no groups.
         known: k × 2 rows that are the same entity.
-        forbidden: k × 2 rows that are not.
+        forbidden: k × 2 rows that are not the same entity.
         shares: whether several left rows may have the same right row.
     """
 
@@ -112,7 +112,7 @@ class Limits:
         return found
 
     def mask(self, rows: IntArray | None = None, columns: IntArray | None = None) -> BoolArray | None:
-        """Return which pairs of some rows may be matched, all pairs in one table; None where all may.
+        """Return which pairs of some rows may be matched, left × right rows; None where all may.
 
         Args:
             rows: left rows; None: all.
@@ -168,13 +168,13 @@ class Limits:
             left, right = self.groups
             labels, members = np.unique(right[free], return_counts=True)
             anybody = int(members[labels < 0].sum())
-            # With a label that nobody has there is always one to compare with.
+            # With a label that no row has, there is always one to compare with.
             labels, members = np.append(-2, labels[labels >= 0]), np.append(0, members[labels >= 0])
             place = np.minimum(np.searchsorted(labels, left), len(labels) - 1)
             own = np.where(labels[place] == left, members[place], 0)
             count = np.where(left < 0, free.sum(), own + anybody)
         if len(self.forbidden):
-            # Pairs that could not be anyway are no loss.
+            # Pairs that could not be matched anyway are not subtracted.
             without = Limits(self.shape, self.groups, self.known)
             pairs = np.unique(self.forbidden, axis=0)
             possible = without.permits(pairs[:, 0], pairs[:, 1])
@@ -189,9 +189,10 @@ class Limits:
         return Limits((self.shape[1], self.shape[0]), groups, self.known[:, ::-1], self.forbidden[:, ::-1])
 
     def head_start(self, rows: IntArray, columns: IntArray) -> NumpyArray:
-        """Return by how much the limits raise the prior log-odds of listed pairs.
+        """Return by how many nats the limits raise the prior log-odds of listed pairs.
 
-        Where a row may be matched to few others, each of them is likelier to be its partner than one of all rows.
+        Where a row may be matched to few others, each of them is likelier to be its partner than one of all rows would
+        be.
         """
         if self.trivial:
             return np.zeros(len(rows))
@@ -199,7 +200,7 @@ class Limits:
         return np.log(max(self.shape) / np.maximum(fewer, 1))
 
     def head_starts(self) -> NumpyArray | float:
-        """Return the same for all pairs, left × right rows; 0 where it is 0 for all of them."""
+        """Return `head_start` of all pairs, left × right rows; a single 0 where it is 0 for all of them."""
         if self.trivial:
             return 0.0
         places = (place.ravel() for place in np.indices(self.shape))
@@ -208,9 +209,9 @@ class Limits:
     def common_by_groups(self) -> float | None:
         """Return how many rows have a partner, as the sizes of groups tell; None where they do not tell.
 
-        If entities were lost from either table at random, the two sizes of a group differ by chance: the more, the more
-        were lost. With ratio κ = left rows / right rows, the squares of e = left/√κ − right·√κ add up to
-        (left + right)·(1 − 2κρ/(1+κ)), where ρ is the share of left rows whose partner the right table holds.
+        If entities were lost from either table at random, the two sizes of a group differ by chance. The more entities
+        were lost, the more they differ. With ratio κ = left rows / right rows, the squares of e = left/√κ − right·√κ
+        add up to (left + right)·(1 − 2κρ/(1+κ)), where ρ is the share of left rows whose partner the right table holds.
         """
         if self.groups is None or any(bool((labels < 0).any()) for labels in self.groups):
             return None
@@ -249,7 +250,7 @@ class Limits:
         return found
 
     def pattern(self) -> sparse.csr_array:
-        """Return all pairs that may be matched, stored as True; for groups that leave few."""
+        """Return all pairs that may be matched, stored as True; meant for groups that leave few pairs."""
         index, columns = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for part in self.parts():
             own, theirs = (
@@ -275,7 +276,7 @@ def _labels(constraints: Constraints, members: Sequence[int], rows: Sequence[Int
 
 
 def _entity_of(rows: IntArray, size: int) -> IntArray:
-    """Row of a table → number of its entity, −1 for none."""
+    """Return the number of the entity of each row of a table, −1 for none."""
     entity = np.full(size, -1, dtype=np.int64)
     present = np.flatnonzero(rows >= 0)
     entity[rows[present]] = present

@@ -20,14 +20,15 @@ from keyless.pairs.posterior import less_per_row, log_sums_with_rest, pair_place
 __all__ = ["chance_fit", "less_chance_fit"]
 
 _ROUNDS = 40
-"""Rounds in which rows with partner are told from rows without, each by the odds that the round before gave."""
+"""The most rounds in which it is estimated which rows have a partner, each by the odds that the round before gave."""
 
 _STEPS, _LONGEST_STEP, _SETTLED = 20, 3.0, 1e-4
-"""Newton steps in which the odds are fitted, the longest of them, and the change of a coefficient that ends them."""
+"""The most Newton steps in which the odds are fitted, the longest step, and the change of a coefficient below which the
+steps end."""
 
 _FAITH = 4.0
-"""How firmly the model's own odds are believed before any look-alike is seen: as if rows had told the coefficients with
-a standard error of 1/√4 = ½."""
+"""How firmly the model's own odds are believed before any look-alike is seen: as if rows had already told each
+coefficient with a standard error of 1/√4 = ½."""
 
 _FIRST_GUESS = 0.9
 """Probability that matches are right, and that all other rows have no partner, in the first round."""
@@ -35,7 +36,7 @@ _FIRST_GUESS = 0.9
 
 @dataclass(frozen=True, eq=False)
 class _Best:
-    """The best candidate of each row of one table; zeros where no pair of a row is likelier than any two rows.
+    """The best candidate of each row of one table; zeros where no pair of a row is likelier than a random pair.
 
     Attributes:
         fit: its log-likelihood ratio less the crowd, in nats.
@@ -66,11 +67,11 @@ def less_chance_fit(ratios: Any, crowded: Any, permutation: IntArray) -> Any:
 def chance_fit(ratios: Any, permutation: IntArray) -> tuple[NumpyArray, NumpyArray]:
     """Return the nats by which the log-likelihood ratios of each left row, and of each right row, are too high.
 
-    For the rows of either table, the odds are fitted that the best candidate is the partner: by how well it fits, and
-    by how crowded its place is. Rows whose best candidate is no partner are those without partner, and all rows with
-    partner once it is hidden. Where look-alikes fit nearly as well as partners, these odds are lower than those of the
-    model, which has rows normally distributed. Half of the difference is due to either row of a pair. A ratio is never
-    too low: where look-alikes fit badly, the model's odds stand.
+    For the rows of either table, the odds that the best candidate is the partner are fitted to how well it fits and how
+    crowded its place is. Best candidates that are no partner are seen in rows without partner, and in all rows with
+    partner once the partner is hidden. Where look-alikes fit nearly as well as partners, these odds are lower than
+    those of the model, which takes rows to be normally distributed. Half of the difference is charged to either row of
+    a pair. No ratio is raised: where look-alikes fit badly, the model's odds stand.
 
     Args:
         ratios: left × right rows, log-likelihood ratios: dense, −∞ where a pair is impossible, or sparse.
@@ -93,7 +94,7 @@ def chance_fit(ratios: Any, permutation: IntArray) -> tuple[NumpyArray, NumpyArr
 
 
 def _likelier_than_any(ratios: Any) -> tuple[IntArray, IntArray, NumpyArray]:
-    """Return row, column and log-likelihood ratio of the pairs that fit better than any two rows do."""
+    """Return row, column and log-likelihood ratio of the pairs that fit better than a random pair."""
     if isinstance(ratios, sparse.csr_array):
         rows, columns = pair_places(ratios)
         above = ratios.data > 0
@@ -103,7 +104,7 @@ def _likelier_than_any(ratios: Any) -> tuple[IntArray, IntArray, NumpyArray]:
 
 
 def _best(line: IntArray, other: IntArray, values: NumpyArray, sizes: tuple[int, int]) -> _Best:
-    """Return the best candidate of each line, among listed pairs."""
+    """Return the best candidate of each line (row or column), among listed pairs."""
     crowd = np.zeros(len(values))
     for places, size, others in zip((line, other), sizes, reversed(sizes), strict=True):
         _, rest = log_sums_with_rest(places, values, size, alone=False)
@@ -120,13 +121,13 @@ def _best(line: IntArray, other: IntArray, values: NumpyArray, sizes: tuple[int,
 def _log_odds(best: _Best, hidden: _Best, matched: np.ndarray[Any, np.dtype[np.bool_]]) -> NumpyArray:
     """Return how much likelier the fit of each row's best candidate is for partners than for look-alikes, in nats.
 
-    Both densities are unknown, but not their ratio, whose logarithm is taken to be linear in fit and crowd. Which rows
-    have a partner is unknown, too: rows are weighed by how likely that is, in turn with the odds. The linear function
-    is fitted as in logistic regression.
+    Nothing is assumed about either density, only about the logarithm of their ratio: it is taken to be linear in fit
+    and crowd, and is fitted as in logistic regression. Which rows have a partner is unknown, too: each row is weighed
+    by how likely it has one, which is estimated in turn with the odds.
 
     Args:
         best: the best candidate of each row.
-        hidden: the best candidate of rows with partner, once that is hidden.
+        hidden: the best candidate of rows with partner, once the partner is hidden.
         matched: whether each row was matched.
     """
     own, features = best.design(), np.vstack([best.design(), best.design(), hidden.design()])
@@ -148,7 +149,7 @@ def _log_odds(best: _Best, hidden: _Best, matched: np.ndarray[Any, np.dtype[np.b
                 break
         partners = chances.sum()
         odds = own @ coefficients - np.log(partners / (len(own) - partners + len(hidden.fit)))
-        # At least one row without partner and one with: of none the odds would be infinite.
+        # At least one row with partner and one without are counted: with none the odds would be infinite.
         partners = np.clip(partners, 1.0, len(own) - 1.0)
         before, chances = chances, expit(odds + np.log(partners / (len(own) - partners)))
         if np.abs(chances - before).max() < _SETTLED:

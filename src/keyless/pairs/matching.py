@@ -17,22 +17,23 @@ from keyless.pairs.posterior import Posterior, largest, pair_places, posterior, 
 __all__ = ["Matched", "best_of_listed", "match_listed"]
 
 _PAIR, _WORST = 1e4, 1e3
-"""Where every row has a partner, what a pair is worth, and how far behind the best of its row it counts at most."""
+"""Where every row has a partner: nats that each pair adds to a matching, and the most nats that a pair counts as behind
+the best of its row. So one pair more is worth more than any choice among pairs."""
 
 _SURELY_ALONE, _FEW_ALONE = 0.99, 0.005
-"""Probability from which a row counts as having no partner, and the share of such rows up to which tables of equal size
-are taken to hold the same rows. Two rows are always few."""
+"""Probability above which a row counts as having no partner, and the share of such rows up to which tables of equal
+size are taken to hold the same rows. Two rows are always few."""
 
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Who belongs to whom.
+    """The best matching of listed pairs, and how likely each pair is.
 
     Attributes:
         matching: per left row, its right row, and how far from the best the matching may be.
         chances: the probabilities of the listed pairs.
         ratios: log-likelihood ratios of the listed pairs.
-        every_row: whether every row of the smaller table was given a partner, as far as there are any.
+        every_row: whether every row of the smaller table was given a partner, as far as listed pairs allow.
     """
 
     matching: Matching
@@ -87,14 +88,14 @@ def best_of_listed(
     Args:
         ratios: left × right rows, log-likelihood ratios of the pairs that may be matched.
         odds: prior log-odds of a pair against both rows being without partner.
-        every_row: whether as many pairs are made as can be.
-        remaining: tells the seconds left; None: any number.
+        every_row: whether as many pairs are made as possible.
+        remaining: tells the seconds left; None: there is no limit.
         workers: who works.
     """
     gains = ratios.data + odds
     if every_row:
-        # A pair more is worth more than any choice among pairs. Every row of the smaller side gets one, so that it does
-        # not matter what is taken off all of its pairs.
+        # One pair more is worth more than any choice among pairs. Every row of the smaller side gets a partner, so it
+        # does not matter if the same number is taken off all pairs of a row.
         line = pair_places(ratios)[int(ratios.shape[0] > ratios.shape[1])]
         best = largest(line, ratios.data, min(ratios.shape))
         gains = _PAIR + np.maximum(ratios.data - best[line], -_WORST)

@@ -4,7 +4,7 @@ Where all rows of a side have the same precision, the log-likelihood ratio of a 
 
     offset_i − ½ |query_i − point_j|²
 
-with a linear map of the left latents to queries, and one of the right latents to points.
+where one linear map turns the left latents into queries, and another turns the right latents into points.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Metric:
         identity = np.eye(len(left))
         both = np.linalg.inv(identity + left + right)
         values, vectors = np.linalg.eigh(np.linalg.inv(identity + right) - both)
-        # Along directions that the left side knows nothing of, partners are as near as anybody.
+        # Directions that the left side knows nothing about are not used: along them, partners are as near as any row.
         used = values > 1e-12
         used[-1] = True
         vectors, root = vectors[:, used], np.sqrt(np.maximum(values[used], 0.0))
@@ -58,11 +58,11 @@ class Metric:
         return cls(to_queries, other @ (vectors * root), form, 0.5 * (logdets[0] + logdets[1] - logdets[2]))
 
     def queries(self, means: FloatArray) -> SingleArray:
-        """Return where the left rows look."""
+        """Return the place of each left row in the space: where it looks for its partner."""
         return _mapped(means, self.to_queries)
 
     def points(self, means: FloatArray) -> SingleArray:
-        """Return where the right rows are."""
+        """Return the place of each right row in the space."""
         return _mapped(means, self.to_points)
 
     def offsets(self, means: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""For rows of one table the likeliest rows of another, cell by cell of the space where distance is likelihood.
+"""Find the likeliest rows of another table for rows of one, cell by cell of the space where distance is likelihood.
 
 Every right row is in one cell. The partner of a left row is sought first in the cell that the left row lies in. If it
 is not surely found there, the cells behind the nearest borders are searched, one after the other while many rows are
@@ -27,14 +27,15 @@ from keyless.pairs.neighbours import lay_out, nearest
 __all__ = ["HOPELESS", "NearestRows", "find_nearest_rows"]
 
 _CANDIDATES = 5
-"""Partners to choose from, per row, where all rows have the same precision."""
+"""How many candidates a row is given, where all rows have the same precision."""
 
 _ROUGH_CANDIDATES = 12
-"""The same where the search goes by average precisions, and the exact ratio only ranks what it finds."""
+"""How many candidates a row is given, where the search uses average precisions and exact ratios only rank what it
+finds."""
 
 _FURTHER = 50
 _CLOSE = 10.0
-"""Rows whose last candidate is at most `_CLOSE` nats behind the best are given so many candidates."""
+"""Rows whose last candidate is at most `_CLOSE` nats behind the best are given up to `_FURTHER` candidates."""
 
 _BEYOND_CHANCE = 12.0
 """Nats above the best of all wrong partners from which a row has surely found its own, and the search for it ends."""
@@ -43,29 +44,31 @@ HOPELESS = 25.0
 """Pairs so many nats behind the best of their row are no candidates."""
 
 _SAMPLE = 65_536
-"""Points by which cells are cut."""
+"""The most points, drawn at random, by which the borders of cells are found."""
 
 _CELL_ON_DEVICE = 2**24
-"""Points of a cell at the most where a card searches it: 40 latents of so many take 3 GB there."""
+"""The most points of a cell that a graphics card searches: 40 latents of so many points take 3 GB there."""
 
 _FARTHEST = 5.0
 """Standard deviations, across borders of cells, by which a partner may be away from where its row looks for it: a row
-does not look into cells that are farther away. With normal noise about one row in a million has its partner there.
-Not used where the nearest row matters however far it is, nor where rows have gaps of their own, since the deviations
-then are those of an average row."""
+does not look into cells that are farther away. With normal noise about one row in a million has its partner there. This
+limit is not used where the nearest row matters however far it is, nor where rows have gaps of their own, since the
+deviations then are those of an average row."""
 
 _MANY_ASKING = 0.01
-"""Rows that searched the cell behind the nearest border, for each row that is searched among, from which those that are
-still undecided search the next nearest cell alone: most find their partner there, and need not search all others. In
-thirty million rows of 20 factors a seventh of the partners is in another cell than its row, and the first step finds
-four fifths of those. Of fewer rows another step costs more than it saves: it goes through all cells again."""
+"""Rows that search the cell behind the nearest border, as a share of the rows among which they search. From this share
+on, those that are still undecided then search the next nearest cell alone: most find their partner there, and need not
+search all other cells. Among thirty million rows of 20 factors, a seventh of the partners is in another cell than its
+row, and the first step finds four fifths of those. With fewer such rows another step costs more than it saves, since it
+goes through all cells again."""
 
 _MOST_LEFT = 0.5
-"""Part of the rows of one step that may be left for the next: where more are, most have no partner in any cell. So no
-more than seven steps follow each other before fewer rows are left than `_MANY_ASKING`."""
+"""Part of the rows of one step that may be left for the next. Where more are left, most have no partner in any cell,
+and all other cells are searched at once. So no more than seven steps follow each other before fewer rows are left than
+`_MANY_ASKING` says."""
 
 _MOST_CELLS = 16
-"""Cells that a row looks into at the most, the nearest; rows that would look into more lower the recall."""
+"""The most cells, the nearest ones, that a row looks into; rows that would have to look into more lower the recall."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +79,9 @@ class NearestRows:
         rows: left row of each pair.
         columns: right row of each pair.
         values: log-likelihood ratio of each pair.
-        asked: left rows that were looked for.
-        best: of these, the largest ratio seen, −∞ where there is none.
-        evaluations: distances looked at.
+        asked: left rows whose partners were sought.
+        best: per row of `asked`, the largest ratio seen, −∞ where there is none.
+        evaluations: how many distances were looked at.
         recall: share of sampled rows whose likeliest partner was found.
     """
 
@@ -107,7 +110,7 @@ class _How:
 
     @property
     def candidates(self) -> int:
-        """Partners to choose from, per row."""
+        """How many candidates a row is given."""
         return _CANDIDATES if self.exact else _ROUGH_CANDIDATES
 
 
@@ -142,11 +145,11 @@ def find_nearest_rows(
 
     Args:
         places: where the rows of both tables stand.
-        part: left rows to look for, each once, and right rows to look among; None: all.
+        part: left rows whose partners are sought, each row once, and right rows among which they are sought; None: all.
         exact: whether all rows of a side have the same precision, so that ratios are exact.
         further: whether rows with many close candidates are given more of them.
         lowest: ratio below which no pair is wanted.
-        seed: of the search.
+        seed: of the random numbers of the search.
     """
     left, right = (each.rows for each in places)
     metric = Metric.between(places[0].precision, places[1].precision)
@@ -157,7 +160,7 @@ def find_nearest_rows(
     how = _How(metric, cells, asked, total, exact, further, lowest, seed, device)
     workers, every = left.workers, range(len(how.cells))
     asking, points = _homes(left, part[0], how, asking=True), _homes(right, part[1], how, asking=False)
-    # A cell has at most so many points, and at most as many rows search it at a time: shards by turns.
+    # A cell has at most `most` points, and at most as many rows search it at a time; for that, shards take turns.
     turns = max(1, -(-asked // (most * len(cells))))
     found, layouts = [], []
     for cell in every:
@@ -195,7 +198,7 @@ def find_nearest_rows(
 
 
 def _turns(counts: IntArray, most: int) -> list[IntArray]:
-    """Return which cells have rows that search a given cell, some at a time, with about `most` rows together."""
+    """Return the cells whose rows search a given cell, some cells at a time, with about `most` rows together."""
     homes = np.flatnonzero(counts)
     turn = (np.cumsum(counts[homes]) - 1) // most
     return np.split(homes, np.flatnonzero(np.diff(turn)) + 1)
@@ -210,7 +213,7 @@ def _cells(points: Sharded, chosen: IntArray | None, metric: Metric, count: int,
 
 
 def _homes(rows: Sharded, chosen: IntArray | None, how: _How, *, asking: bool) -> list[Any]:
-    """Return what stands for the rows of each shard, cell by cell."""
+    """Begin to sort the rows of each shard by cells, and return what stands for the results."""
     own: list[Any] = [None] * len(rows.shards)
     if chosen is not None:
         own = [chosen[place] - first for place, first in zip(split(chosen, rows.edges), rows.edges[:-1], strict=True)]
@@ -249,7 +252,7 @@ def _piece(
         vectors[here] = (metric.queries if asking else metric.points)(means)
         if asking:
             offsets[here] = metric.offsets(means)
-    # Half the bytes of whole numbers are enough for two billion rows; pairs of them are what the search holds most of.
+    # Numbers of 4 bytes are enough for two billion rows, and pairs of row numbers are what the search holds most of.
     numbers: IntArray = first + rows.astype(np.int64)
     if first + len(shard) < 2**31:
         numbers = numbers.astype(np.int32)
@@ -264,9 +267,9 @@ class _Found:
         near: what they found in the cell itself.
         home: the cell.
         undecided: rows that have not surely found their partner, and may find it elsewhere.
-        visited: of each of these, other cells that were searched for it one by one, or are searched next.
-        going: which rows search which cell next, as places among the undecided.
-        cut: how many of them would have to search more cells than they may.
+        visited: per undecided row, the other cells that were searched for it one by one, or are searched next.
+        going: per cell, the rows that search it next, as places among the undecided.
+        cut: how many undecided rows would have to search more cells than they may.
     """
 
     near: NearestRows
@@ -297,7 +300,7 @@ def _still_undecided(found: _Found, seen: list[tuple[IntArray, FloatArray]], how
     """Return which rows are still undecided, and which cells they search next.
 
     Args:
-        found: of a cell.
+        found: what the rows of one cell found so far.
         seen: rows that searched other cells, and the best ratios that they found there.
         how: the same for all.
         everywhere: whether they search all cells that may hold a likely partner, or only the nearest of them.
@@ -313,7 +316,7 @@ def _still_undecided(found: _Found, seen: list[tuple[IntArray, FloatArray]], how
 
 
 def _to_the_nearest(found: _Found, how: _How) -> _Found:
-    """Let undecided rows search the nearest cell next that may hold a likely partner; others are done."""
+    """Let undecided rows search the nearest cell next that may hold a likely partner; rows without any are done."""
     nearest_cell = np.full(len(found.visited), -1)
     for rows, distance in _elsewhere(found, how) if len(how.cells) > 1 else ():
         nearest_cell[rows] = np.where(np.isinf(distance).all(axis=1), -1, distance.argmin(axis=1))
@@ -349,7 +352,7 @@ def _elsewhere(found: _Found, how: _How) -> Iterator[tuple[IntArray, SingleArray
     """Yield some undecided rows and how far they are from cells that may hold a likely partner, ∞ for the others."""
     queries = found.undecided
     rows = np.flatnonzero(~_sure(queries.best, how))
-    # A likely partner has at least this ratio, and so is at most this far away.
+    # A likely partner is at most `_CLOSE` nats behind the best, and so at most this far away.
     reach = 2 * (queries.offsets - np.maximum(queries.best - _CLOSE, how.lowest))
     if how.exact and how.lowest > -np.inf:
         reach = np.minimum(reach, _FARTHEST**2)
@@ -389,14 +392,14 @@ def _bare(found: _Found) -> NearestRows:
 
 
 def _merged(first: list[NearestRows], again: list[NearestRows], size: int, how: _How) -> NearestRows:
-    """Return what was found in all cells; of each row as many pairs as one cell would give."""
+    """Return what was found in all cells; each row keeps as many pairs as one cell would give it."""
     every = first + again
     rows, columns, values = (
         np.concatenate([getattr(near, name) for near in every]) for name in ("rows", "columns", "values")
     )
     asked, best = (np.concatenate([getattr(near, name) for near in first]) for name in ("asked", "best"))
     if again:
-        # Rows of several cells: the best of all.
+        # For rows that searched several cells, the best ratio of all cells counts.
         place = np.empty(size, dtype=np.int64)
         place[asked] = np.arange(len(asked))
         for near in again:
@@ -404,7 +407,7 @@ def _merged(first: list[NearestRows], again: list[NearestRows], size: int, how: 
             best[at] = np.maximum(best[at], near.best)
         bar = np.empty(size, dtype=np.float32)
         bar[asked] = best
-        # Rows that looked into one cell have as many pairs as they should.
+        # Rows that looked into one cell only have as many pairs as they should.
         several = np.zeros(size, dtype=bool)
         for near in again:
             several[near.asked] = True
@@ -419,7 +422,7 @@ def _merged(first: list[NearestRows], again: list[NearestRows], size: int, how: 
 
 
 def _best_few(rows: IntArray, behind: FloatArray, how: _How) -> IntArray:
-    """Return which pairs one cell would give, of pairs from several.
+    """Return which pairs of several cells are kept: as many as one cell would give.
 
     Args:
         rows: left row of each pair.
@@ -434,7 +437,7 @@ def _best_few(rows: IntArray, behind: FloatArray, how: _How) -> IntArray:
     if how.exact:
         keep &= behind < HOPELESS
     if how.further:
-        # As many are close as there may be candidates: the row has more of them to choose from.
+        # Where as many pairs are close as a row is given candidates, the row is given more.
         last = first + how.candidates - 1
         crowded = np.append(rows, -1)[np.minimum(last, len(rows))] == rows
         crowded[crowded] = behind[last[crowded]] < _CLOSE
@@ -446,13 +449,13 @@ def _best_few(rows: IntArray, behind: FloatArray, how: _How) -> IntArray:
 def _in_cell(
     asking: _Piece, others: _Piece, layout: Layout | None, how: _How, *, known: FloatArray | None = None
 ) -> NearestRows:
-    """Return the likeliest points of each query; hopeless ones are left out, beside what is known already, too."""
+    """Return the likeliest points of each query, without those that are hopeless beside its best, known or new."""
     queries, points, offsets = asking.vectors, others.vectors, asking.offsets
     count = min(how.candidates, len(points))
-    # Of n wrong partners one is likelier than log n + t nats in one case of exp(t).
+    # The best of n wrong partners has a ratio above log n + t nats in one of exp(t) cases.
     enough = 2 * (offsets - np.log(max(how.total, 1)) - _BEYOND_CHANCE) if how.exact else None
     # A row less likely than one at random is no partner, nor one far less likely than what was found elsewhere; where
-    # every row must have one, the nearest always matters.
+    # every row must have a partner, the nearest always matters.
     limit = None
     if how.exact and how.lowest > -np.inf:
         limit = 2 * (offsets if known is None else offsets - np.maximum(known - _CLOSE, 0.0))
@@ -465,7 +468,8 @@ def _in_cell(
     # Rows that are given more candidates are searched for anew.
     close = np.zeros(len(queries), dtype=bool)
     if how.further and 0 < count < len(points):
-        # Whoever comes after a candidate that is not wanted is not wanted either: most rows whose partner is elsewhere.
+        # After a candidate that is not wanted no further one is wanted. So it is for most rows whose partner is in
+        # another cell.
         close = ratios[:, -1] > np.maximum(bar - _CLOSE, how.lowest)
     keep = ~close[:, None] & (found.points >= 0)
     if how.exact:

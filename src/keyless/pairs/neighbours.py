@@ -1,9 +1,9 @@
-"""Nearest rows in the space in which distance is likelihood.
+"""Find the nearest rows in the space in which distance is likelihood.
 
-Few pairs, or no faiss: every distance is looked at, shard by shard, and the best of the shards merged. Many: points are
-sorted into cells, by `faiss_index` on the processor and by `cell_index` on a graphics card. Queries look into the
-nearest cells, into more of them where they have not found what is near enough. How many cells that takes is measured on
-a sample of queries whose true neighbours are known.
+Where pairs are few, or faiss is not installed, every distance is looked at, shard by shard, and the best of the shards
+are merged. Where pairs are many, points are sorted into cells, by `faiss_index` on the processor and by `cell_index` on
+a graphics card. Queries look into the nearest cells, and into more cells if they have found nothing that is near
+enough. How many cells are needed is measured on a sample of queries whose true neighbours are known.
 """
 
 from __future__ import annotations
@@ -29,50 +29,53 @@ FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 Result = TypeVar("Result")
 
 _ALL_PAIRS = 1_000_000_000
-"""Up to so many distances are all looked at, with faiss; without it always."""
+"""The most distances that are all looked at where faiss is installed; without faiss all distances always are."""
 
 _ALL_ON_DEVICE = 20_000_000_000
-"""The same on a card, which looks at more than ten times as many in a second."""
+"""The same on a graphics card, which looks at more than ten times as many in a second."""
 
 _SHARD = 65_536
 _QUERIES = 256
-"""Without faiss, the distances of so many queries to the points of one shard are held at a time."""
+"""Without faiss, the distances of `_QUERIES` queries to the `_SHARD` points of one shard are held at a time."""
 
 _FEWEST_POINTS = 10_000
-"""Points from which on they are sorted into cells."""
+"""Number of points from which they are sorted into cells."""
 
 _AT_A_TIME = 2**27
-"""Distances that one call of faiss looks at, about: a quarter of a second, after which a time limit is heard."""
+"""About how many distances one call of faiss looks at: that takes a quarter of a second, after which a time limit is
+obeyed."""
 
 _FEWEST = 128
-"""Queries of a call at the least: of fewer at a time products of matrices are slow."""
+"""The fewest queries of one call: with fewer at a time, products of matrices are slow."""
 
 _BLAS_FROM = 20
-"""What faiss is told about when to find all distances by products of matrices: for all but a handful of queries. From
-version 1.15 on it does so by itself only from 128,000 numbers on, which is meant for machines of very many cores: with
-1,000 queries of 20 numbers on one core it then takes 4 to 9 times as long."""
+"""The limit from which faiss is told to find all distances by products of matrices: so low that it does for all but a
+handful of queries. Left to itself, faiss from version 1.15 on does so only from 128,000 numbers on, which is meant for
+machines of very many cores: with 1,000 queries of 20 numbers each, one core then takes 4 to 9 times as long."""
 
 _FEWEST_TRIED, _MOST_TRIED, _TRIED_SHARE = 200, 1_000, 0.003
-"""Queries by which a search is checked: this share of them within these bounds. Each is compared with all points, which
-takes as long as the search of a hundred others."""
+"""The fewest and the most queries by which a search is checked, and their share of all queries between these two
+numbers. Each of them is compared with all points, which takes as long as the search of a hundred others."""
 
 _LOOKING = 3
-"""What looking into cells costs for each query and each point of a cell, in distances from a centre: two to three cells
-on average, of which each point costs more than a centre. From 700 to 2,800 cells a million rows take equally long."""
+"""The cost of looking into cells, for each query and each point of an average cell, in units of one distance from a
+centre: a query looks into two to three cells on average, and each point of them costs more than a centre. With 700 to
+2,800 cells a million rows take equally long."""
 
 _LOOKING_ON_DEVICE = 16
-"""The same on a card, where queries look into four cells and more at a time."""
+"""The same on a graphics card, where queries look into four cells and more at a time."""
 
 _TOGETHER = 128
-"""Queries that look into a cell together, on average: of fewer at a time products of matrices are slow."""
+"""How many queries look into a cell together, on average: with fewer at a time, products of matrices are slow."""
 
 _PROBES = (1, 4, 16, 32, 64, 128, 256)
 _NEARLY, _GOOD_RECALL = 0.98, 0.999
-"""Recall that looking into fewer cells must have reached, and that looking into enough of them reaches: a sample in
-which by luck nobody misses its neighbour does not follow one in which many do."""
+"""Numbers of cells to look into, which are tried in turn. A number is enough if its recall is at least `_GOOD_RECALL`
+and that of the number before was at least `_NEARLY`: a sample in which by luck no query misses its neighbour does not
+follow one in which many do."""
 
 _WORTH_A_STAGE = 0.25
-"""Looking into few cells first pays where it settles this share of the queries."""
+"""Looking into few cells first is worth its time if it settles at least this share of the queries."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +84,7 @@ class Nearest:
 
     Attributes:
         points: queries × count, −1 where there are not that many.
-        evaluations: distances that were looked at.
+        evaluations: how many distances were looked at.
         recall: share of sampled queries whose true nearest point was found, or is too far away to matter.
     """
 
@@ -106,12 +109,14 @@ def nearest(
     Args:
         points: points × dimensions.
         queries: queries × dimensions.
-        count: how many.
-        enough: squared distance of each query's nearest point that ends the search for a nearer one; None: no such.
-        limit: squared distance from each query beyond which it does not matter who is nearest; None: it always does.
-        layout: of the points, where `lay_out` has made one; None: one is made here if it is needed.
+        count: how many points are wanted for each query.
+        enough: per query, the squared distance of a point that is near enough to end the search for a nearer one; None:
+            no point is.
+        limit: per query, the squared distance beyond which it does not matter which point is nearest; None: it always
+            matters.
+        layout: the cells of the points, where `lay_out` has made them; None: they are made here if they are needed.
         seed: of the cells and of the sample on which the search is checked.
-        device: where to search, as `arrays.find_device` has it; None: by the processor.
+        device: where to search, as `arrays.find_device` returns it; None: on the processor.
 
     Example:
         >>> nearest(np.array([[0.0], [1.0], [5.0]]), np.array([[0.9]]), 2).points
@@ -144,8 +149,8 @@ def lay_out(points: FloatArray, queries: int, *, seed: int = 0, device: Any = No
     Args:
         points: points × dimensions.
         queries: how many there will be in the largest call.
-        seed: as of `nearest`.
-        device: as of `nearest`.
+        seed: as for `nearest`.
+        device: as for `nearest`.
     """
     if device is not None or not _by_cells_is_quicker(len(points), queries, device):
         return None
@@ -206,7 +211,7 @@ def _all_pairs(points: FloatArray, queries: FloatArray, count: int, device: Any 
 
 @contextmanager
 def _by_products() -> Iterator[None]:
-    """Let faiss, where it is installed, find all distances by products of matrices as long as this lasts."""
+    """Let faiss, where it is installed, find all distances by products of matrices inside the `with` block."""
     faiss = _faiss()
     if faiss is None:
         yield
@@ -238,7 +243,8 @@ def _by_cells(
 ) -> Nearest:
     checked = int(np.clip(_TRIED_SHARE * len(queries), _FEWEST_TRIED, _MOST_TRIED))
     tried = rng.choice(len(queries), min(checked, len(queries)), replace=False)
-    # Two are sought, though one is wanted: for a single one faiss takes a way that is slow with few queries.
+    # Two nearest points are sought, though one is wanted: for a single one faiss uses a method that is slow with few
+    # queries.
     truth = _all_pairs(points, queries[tried], 2, device)[:, 0]
     least = _distances(points, queries[tried], truth)
     least[least > limit[tried]] = np.inf
@@ -259,7 +265,7 @@ def _cells(points: int, queries: int, device: Any) -> int:
 
 
 def _search(index: CellIndex | FaissIndex, queries: FloatArray, probes: int, count: int) -> tuple[FloatArray, IntArray]:
-    """Return what an index finds; by the processor some queries at a time on each core."""
+    """Return what an index finds; on the processor, each core takes some queries at a time."""
     if isinstance(index, CellIndex) or not len(queries):
         return index.search(queries, probes, count)
     parts = list(batches(len(queries), max(_TOGETHER * index.cells // probes, 1)))
@@ -269,21 +275,22 @@ def _search(index: CellIndex | FaissIndex, queries: FloatArray, probes: int, cou
 
 
 def _on_all_cores(search: Callable[[slice], Result], parts: list[slice]) -> list[Result]:
-    """Return what parts of a search by faiss give, one on each core at a time.
+    """Return what parts of a search by faiss find, one part on each core at a time.
 
-    Faiss spreads a call over the cores itself, but then two cores take nearly twice the time of one in all.
+    Faiss can spread a call over the cores by itself, but then two cores together use nearly twice the processor time of
+    one.
     """
     faiss = _faiss()
 
     def alone(part: slice) -> Result:
         before = faiss.omp_get_max_threads()
-        faiss.omp_set_num_threads(1)  # of calls in this thread
+        faiss.omp_set_num_threads(1)  # for calls in this thread
         try:
             return search(part)
         finally:
             faiss.omp_set_num_threads(before)
 
-    # As many as faiss may use here, asked before its linear algebra is kept to one.
+    # As many threads as faiss may use here, asked before linear algebra is kept to one thread.
     threads = faiss.omp_get_max_threads()
     with one_thread(), _by_products():
         return list(in_turn(alone, [(part,) for part in parts], n_jobs=threads))
@@ -294,26 +301,27 @@ def _stages(
 ) -> tuple[list[int], float, bool]:
     """Return how many cells to look into, stage after stage, the recall that was seen, and whether to trust `enough`.
 
-    It is not to be trusted where points come in near twins: then a point near enough may not be the nearest.
+    `enough` is not to be trusted where points come in near twins: then a point that is near enough may not be the
+    nearest.
 
     Args:
         index: the points in their cells.
         points: the points.
         queries: a sample of the queries.
-        least: squared distance of each from its nearest point, ∞ where any point will do.
-        enough: as of `nearest`.
+        least: squared distance of each sampled query from its nearest point, ∞ where any point will do.
+        enough: as for `nearest`.
     """
     found = np.full(len(queries), np.inf)
     stages: list[int] = []
     recall, settles = 0.0, True
-    # All cells are looked into only where there are no more than that: it would be all pairs of rows.
+    # All cells are looked into only where there are no more than the largest number: it would mean all pairs of rows.
     choices = sorted({min(probes, index.cells) for probes in _PROBES})
     for probes in choices:
         still = np.flatnonzero(found > enough) if settles else np.arange(len(queries))
         if not len(still):
             break
         found[still] = _distances(points, queries[still], index.search(queries[still], probes, 1)[1][:, 0])
-        # By distance, not by name: of points that coincide any will do.
+        # Points are compared by distance, not by number: of points that coincide any will do.
         nearest_found = found <= least * (1 + 1e-5)
         before, recall = recall, float(nearest_found.mean())
         settled = found <= enough

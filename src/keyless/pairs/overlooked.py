@@ -1,10 +1,10 @@
-"""Partners that were overlooked: rows whose partner fits worse than most do, so that both seem to have none.
+"""Find partners that were overlooked: they fit worse than most partners, so that both rows seem to have none.
 
-How well does a row without match fit the best of the rows of the other table that have no match either? A row whose
-partner is found elsewhere fits the best of them by chance alone. So rows with match tell what chance does, and where
-rows without match fit better than that, their partners are among these rows and were overlooked. No model says how
-badly a partner may fit. But rows without match are taken to stand where others do: if two tables hold different
-entities of one cluster, these seem to be partners.
+How well does a row without match fit the best of the rows of the other table that have no match either? A row with a
+match has its partner elsewhere, so it fits the best of them by chance alone. So rows with match tell what chance does,
+and where rows without match fit better than that, their partners are among these rows and were overlooked. No model
+says how badly a partner may fit. But rows without match are taken to stand where other rows do: if two tables hold
+different entities of one cluster, these seem to be partners.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ __all__ = [
 ]
 
 MOST_COMPARED = 2_000
-"""Rows with match, of either table, that tell what chance does: more would tell no more."""
+"""The most rows with match, of either table, that tell what chance does: more rows would tell no more."""
 
 _UPPER_HALF = 0.5
-"""Level above which all rows without match are taken to be alone. Levels of rows that are alone are spread evenly, so
-that as many of them are below it (Storey's estimate)."""
+"""Level (see `Fits.levels`) above which all rows without match are taken to have no partner. Levels of rows without
+partner are spread evenly from 0 to 1, so that as many of them are below this level as above it (Storey's estimate)."""
 
 _LEAST_STATED = 2 / 3
-"""Least probability of a pair that is stated as a match. Nothing but the fit of other rows tells it, so more is asked
-than of other matches: of 259 such pairs of real tables four of five were right, of those from one half on three of
-five (pairs of benchmarks/bench_real.py with other seeds than it reports)."""
+"""Least probability of a pair that is stated as a match. Only the fit of other rows tells this probability, so more is
+asked of such a pair than of other matches: of 259 such pairs of real tables four in five were right, of those from one
+half on three in five (pairs of benchmarks/bench_real.py with other seeds than it reports)."""
 
 _FEWEST_MATCHED = 30
-"""Rows with match below which they do not tell what chance does: the share that was overlooked would have a standard
-error of more than 0.18."""
+"""Rows with match below which they do not tell what chance does: the estimated share of overlooked partners would have
+a standard error of more than 0.18."""
 
 _NEGLIGIBLE = 1e-6
-"""Probability of a pair up to which it is left out: of some thousand rows all together less than a hundredth."""
+"""Probability up to which a pair is left out: with some thousand rows, all pairs left out add up to less than 0.01 per
+row."""
 
 _SCALINGS = 50
 """How often rows and columns are scaled in turn to the sums that they are to have."""
@@ -55,7 +56,7 @@ _SCALINGS = 50
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """How well rows fit the best row without match of the other table, in log-likelihood ratios; −∞ where none may be.
+    """How well rows fit the best unmatched row of the other table, in log-likelihood ratios; −∞ where none is possible.
 
     Attributes:
         unmatched: of the rows without match.
@@ -72,9 +73,9 @@ class Fits:
 
     @property
     def levels(self) -> NumpyArray:
-        """Of each row without match, the share of rows with match that fit as well; itself counts as one of them.
+        """Per row without match, the share of rows with match that fit as well; the row itself counts as one of them.
 
-        Rows with match that fit none because of what the caller knows tell nothing about chance.
+        Rows with match that may be matched to none of these rows, by what the caller knows, tell nothing about chance.
         """
         chance = np.sort(self.matched[self.matched > -np.inf])
         better = len(chance) - np.searchsorted(chance, self.unmatched, side="left")
@@ -82,9 +83,10 @@ class Fits:
 
     @property
     def share(self) -> float:
-        """Share of the rows that may have a partner whose partners were overlooked, less than 0 where chance has it.
+        """Of the rows that may have a partner, the share whose partner was overlooked; by chance it may be below 0.
 
-        Those of the upper half of the levels are alone. One more is counted, so that few rows prove nothing.
+        Rows with a level in the upper half are taken to have no partner. One more such row is counted, so that few rows
+        prove nothing.
         """
         alone = np.count_nonzero(self.levels[self.possible] > _UPPER_HALF) + 1
         return 1.0 - alone / (1 - _UPPER_HALF) / (np.count_nonzero(self.possible) + 1)
@@ -96,9 +98,9 @@ class Fits:
 
     @property
     def chances(self) -> NumpyArray:
-        """How likely the partner of each row without match was overlooked: the better it fits, the likelier.
+        """How likely the partner of each row without match was overlooked: the better the row fits, the likelier.
 
-        That is 1 − (density of levels of rows that are alone) / (density of all levels), which falls as levels rise.
+        That is 1 − (density of levels of rows without partner) / (density of all levels), which falls as levels rise.
         """
         found = np.zeros(len(self.unmatched))
         levels, place, count = np.unique(self.levels[self.possible], return_inverse=True, return_counts=True)
@@ -138,7 +140,7 @@ class Overlooked:
 
     @property
     def pairs(self) -> Any:
-        """How likely each pair is an overlooked one: rows and columns have their chances, shared out by the ratios."""
+        """How likely each pair was overlooked: chances of rows and columns, divided among their pairs by the ratios."""
         count = self.count
         chances = [fits.chances for fits in (self.left, self.right)]
         sums = [np.minimum(each * count / max(each.sum(), np.finfo(float).tiny), 1.0) for each in chances]
@@ -156,12 +158,12 @@ class Overlooked:
 
 
 def can_be_compared(rows: IntArray, columns: IntArray, matched: IntArray) -> bool:
-    """Tell whether both tables have rows without match, and enough rows have one to tell what chance does."""
+    """Tell whether both tables have rows without match, and enough rows with match to tell what chance does."""
     return bool(len(rows) and len(columns) and len(matched) >= _FEWEST_MATCHED)
 
 
 def left_over(permutation: IntArray, size: int) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Return rows without match, left and right, and some left rows with match, and some right rows with match.
+    """Return left rows and right rows without match, then some left rows with match and their right rows.
 
     Args:
         permutation: the right row of each left row, −1 for none.
@@ -190,11 +192,11 @@ def with_left_over(permutation: IntArray, pairs: Any, ratios: NumpyArray) -> tup
 def share_left_over(
     ratios: NumpyArray, rows: IntArray, columns: IntArray, matched: IntArray, partners: IntArray
 ) -> float:
-    """Return the share of rows without match whose partners are among those of the other table, the mean of both.
+    """Return the share of rows without match whose partners are among those of the other table, as mean of both tables.
 
     Args:
         ratios: left × right rows, log-likelihood ratios of all pairs; −∞ where a pair must not be.
-        rows: left rows without match; this and what follows as by `left_over`.
+        rows: left rows without match; these and the following rows are as `left_over` returns them.
         columns: right rows without match.
         matched: left rows with match.
         partners: right rows with match.
@@ -217,8 +219,8 @@ def with_overlooked(permutation: IntArray, pairs: Any, found: Overlooked) -> tup
 
     Args:
         permutation: the right row of each left row, −1 for none.
-        pairs: left × right rows, probabilities of pairs so far: dense or sparse. Where they expect as many pairs of
-            rows without match as were overlooked, none is to be added.
+        pairs: left × right rows, probabilities of pairs so far: dense or sparse. If these expect at least as many pairs
+            of rows without match as were overlooked, none is added.
         found: rows without match, and how well they fit each other.
     """
     listed = sparse.csr_array(pairs).tocoo()
@@ -231,14 +233,14 @@ def with_overlooked(permutation: IntArray, pairs: Any, found: Overlooked) -> tup
     old = sparse.csr_array(kept, shape=listed.shape)
     block = _listed(found.pairs)
     rows, columns = found.rows[block.row], found.columns[block.col]
-    # What is known of a row beside rows with match stays; the rest of it is shared out.
+    # The probabilities of pairs with a matched row stay; only what they leave of each row is shared out.
     room = [np.clip(1.0 - np.asarray(old.sum(axis=axis)).ravel(), 0.0, 1.0) for axis in (1, 0)]
     data = block.data
     for index, free_share in ((rows, room[0]), (columns, room[1])):
         total = np.bincount(index, data, len(free_share))
         data = data * np.minimum(1.0, free_share / np.maximum(total, np.finfo(float).tiny))[index]
     both = sparse.csr_array(old + sparse.csr_array((data, (rows, columns)), shape=listed.shape))
-    # A row may have its partner among the others and fit none of them: that is told, but nobody is matched.
+    # A row may have its partner among these rows and fit none of them: its probabilities say so, but it is not matched.
     likely = (data > _LEAST_STATED) & (_values_at(found.ratios, block) > -FAR_BEHIND)
     matches = permutation.copy()
     matches[rows[likely]] = columns[likely]

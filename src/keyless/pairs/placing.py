@@ -17,7 +17,8 @@ __all__ = ["likeliest"]
 
 
 _EXACT, _EXACT_PAIRS, _PAIRS_AT_A_TIME = 20, 40_000, 2**22
-"""New rows are compared exactly with so many reference rows each, the best ones, and with all where pairs are few."""
+"""How many of the best reference rows each new row is compared with exactly; pairs up to which all are compared
+exactly; and pairs that are compared approximately at a time."""
 
 
 def likeliest(
@@ -28,10 +29,10 @@ def likeliest(
     Args:
         model: of all tables.
         blocks: the tables, the reference first.
-        rows: for each, the row that belongs to each reference row, −1 for none.
-        number: of the table that the new rows are of.
+        rows: per table, the row that belongs to each reference row, −1 for none.
+        number: the number of the table that the new rows belong to.
         fresh: the new rows.
-        count: how many reference rows to return for each.
+        count: how many reference rows to return for each new row.
     """
     size, new_rows = len(rows[0]), np.arange(len(fresh.values))
     parts = list(model.parts(size))
@@ -41,7 +42,7 @@ def likeliest(
         best = np.argsort(-ratios, axis=1, kind="stable")[:, :count]
         probability = _probabilities(ratios, np.full(len(ratios), -np.inf), size)
         return best, np.take_along_axis(probability, best, axis=1)
-    # Never all pairs at once: some reference rows at a time, of which the best are kept.
+    # Not all pairs are held at once: some reference rows are looked at at a time, and the best of them are kept.
     kept = _Kept.none(len(new_rows), min(max(count, _EXACT), size))
     for part in parts:
         known = model.entity_information(blocks, [index[part] for index in rows], without=number)
@@ -82,7 +83,7 @@ class _Kept:
         return cls(np.zeros((rows, count), dtype=np.int64), np.full((rows, count), -np.inf), np.full(rows, -np.inf))
 
     def add(self, rows: slice, part: slice, ratios: FloatArray) -> None:
-        """Look at some new rows and some reference rows."""
+        """Take in the ratios of some new rows and some reference rows."""
         places = np.broadcast_to(np.arange(part.start, part.stop), ratios.shape)
         places, ratios = np.hstack([self.places[rows], places]), np.hstack([self.ratios[rows], ratios])
         width = self.places.shape[1]
@@ -94,9 +95,10 @@ class _Kept:
 
 
 def _probabilities(ratios: FloatArray, rest: FloatArray, size: int) -> FloatArray:
-    """Return how likely each pair is, from log-ratios, the log-sum of those not listed, and how many there are in all.
+    """Return how likely each pair is, from log-ratios, the log-sum of those not listed, and the number of all rows.
 
-    A partner is as likely as none, and every reference row as likely as any other.
+    Before any number is compared, a new row is as likely to have a partner as to have none, and every reference row is
+    as likely as any other.
     """
     total = np.logaddexp(np.logaddexp(logsumexp(ratios, axis=1), rest), np.log(size))
     return np.asarray(np.exp(ratios - total[:, None]), dtype=np.float64)

@@ -1,7 +1,7 @@
 """How likely each pair of rows is one entity, given the log-likelihood ratios of all pairs that are possible.
 
-Rows are matched one to one. A matching weighs the product of the odds of its pairs; a row may also be without partner.
-The probabilities of all pairs of a row, and of its being alone, add up to 1.
+Rows are matched one to one. The weight of a matching is the product of the odds of its pairs; a row may also be without
+partner. The probabilities of all pairs of a row, and of its being alone, add up to 1.
 """
 
 from __future__ import annotations
@@ -39,28 +39,31 @@ __all__ = [
 ]
 
 GAMMA = 0.85
-"""See `marginals`: stated and true frequencies were seen to agree at it on simulated tables of many kinds."""
+"""The exponent γ of `marginals`: with this value stated and true frequencies were seen to agree on simulated tables of
+many kinds."""
 
 GAMMA_IN_GROUPS = 0.75
-"""The same where rows match inside small groups, in which rivals often exchange their partners."""
+"""The exponent γ where rows match inside small groups, in which rivals often exchange their partners."""
 
 _UNDAMPED = 5
-"""Steps after which changes are halved: undamped steps jump to and fro where rivals are about as likely."""
+"""Steps after which changes are halved: without that, steps jump to and fro where rivals are about equally likely."""
 
 LEAST_STATED = 0.5
 """Least probability of a match that is stated where rows may have no partner."""
 
 FAR_BEHIND = 12.0
-"""Nats behind the best pair of a row or its partner, or below no relation, from which a pair counts as impossible."""
+"""Nats from which a pair counts as impossible: so far behind the best pairs of its row and of its column, or so far
+below a ratio of 0."""
 
 FIRST_SHARE = 0.9
 """Share of the rows of the smaller table that are taken to have a partner before anything is known."""
 
 _SETTLED_SHARE = 1e-3
-"""Change of that share below which it is settled."""
+"""Change of the share of rows with a partner below which its estimate is settled."""
 
 _SUREST = 60.0
-"""Largest log-likelihood ratio of a row, in nats; rows beyond are lowered to it, so that single precision is enough."""
+"""The largest log-likelihood ratio that a row may have, in nats: rows with a larger one are lowered to it, so that
+single precision is enough."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +73,8 @@ class Posterior:
     Attributes:
         pairs: left × right rows, the probability that a pair is one entity; pairs that are not stored have none.
         common: how many pairs there are expected to be.
-        odds: prior log-odds of a pair against both rows being without partner; ∞ where every row that can has one.
+        odds: prior log-odds of a pair against both rows being without partner; ∞ where every row that can have a
+            partner has one.
     """
 
     pairs: sparse.csr_array
@@ -127,7 +131,7 @@ def posterior(
         weights = with_data(ratios, ratios.data + odds)
         if known:
             break
-        # How many pairs there are is known long before each of them is.
+        # The number of pairs settles long before the probability of each pair does.
         before, common = common, float(marginals(weights, max_iter=10, gamma=gamma).sum())
         if abs(common - before) < _SETTLED_SHARE * smaller:
             break
@@ -145,7 +149,7 @@ def scaled(
     Args:
         ratios: left × right rows, log-likelihood ratios: dense, −∞ where a pair is impossible, or sparse.
         common: how many pairs there are thought to be.
-        fixed: whether there are as many, whatever the ratios say; never more than the smaller table has rows.
+        fixed: whether there are exactly so many, whatever the ratios say; never more than the smaller table has rows.
         max_iter: stop after so many scalings.
         tolerance: stop when no scaling changes by more than this, in logs.
     """
@@ -155,7 +159,7 @@ def scaled(
     top = np.clip(highest, 0.0, _SUREST)
     if listed:
         kernel: Any = ratios.astype(np.float32)
-        # Not of the ratios: conversion may have sorted the pairs of a row.
+        # Places of the kernel, not of the ratios: conversion may have sorted the pairs of a row.
         places = pair_places(kernel)
         kernel.data = np.exp(kernel.data - highest[places[0]].astype(np.float32))
     else:
@@ -200,12 +204,12 @@ def scaled(
 def less_crowding(ratios: Any) -> Any:
     """Return log-likelihood ratios as they would be if rows did not come in crowds.
 
-    A ratio compares the density of a row beside its partner with that of any row, for which the model has a normal
-    distribution. Where rows come in clusters, a row without partner has many rows near it, and fits each of them better
-    than that distribution would have it: it would seem to have a partner. How much too dense its place is, the other
-    rows tell: the mean of their exponentiated ratios, without the best of them, which may be its partner, is 1 if the
-    distribution is right. Where it is more, half of its logarithm is subtracted for each of the two rows of a pair,
-    since the density of either row could be used alone. Tables of few rows are left as they are.
+    A ratio compares the density of rows beside the row's partner with that of all rows, for which the model takes a
+    normal distribution. Where rows come in clusters, a row without partner has many rows near it, and fits each of them
+    better than that distribution would have it: it would seem to have a partner. The other rows tell how much too dense
+    its place is: the mean of their exponentiated ratios, without the best of them, which may be its partner, is 1 if
+    the distribution is right. Where the mean is more, half of its logarithm is subtracted for each of the two rows of a
+    pair, since the density of either row could be used alone. Tables of few rows are left as they are.
 
     Args:
         ratios: left × right rows: dense, −∞ where a pair is impossible, or sparse.
@@ -238,7 +242,7 @@ def less_per_row(ratios: Any, rows: NumpyArray, columns: NumpyArray) -> Any:
 
 
 def _dense_crowd(ratios: NumpyArray) -> NumpyArray:
-    """Return half the log of the mean of a row's exponentiated ratios but the highest, at least 0."""
+    """Return half the log of the mean of a row's exponentiated ratios without the highest one, at least 0."""
     first, place = np.arange(len(ratios)), ratios.argmax(axis=1)
     highest = np.maximum(ratios[first, place], _ALMOST_NOTHING).astype(ratios.dtype)
     weights = np.exp(ratios - highest[:, None])
@@ -247,7 +251,7 @@ def _dense_crowd(ratios: NumpyArray) -> NumpyArray:
 
 
 def _crowd(line: IntArray, ratios: NumpyArray, size: int, others: int) -> NumpyArray:
-    """Return the same for lines of listed ratios; those that are not listed count nothing."""
+    """Return the same for lines (rows or columns) of listed ratios; pairs that are not listed count 0."""
     highest = largest(line, ratios, size)
     weights = np.exp(ratios - highest[line])
     best = np.flatnonzero(weights == 1.0)
@@ -284,9 +288,10 @@ def marginals(
     tolerance: float = 0.01,
     gamma: float = GAMMA,
 ) -> sparse.csr_array:
-    """Return how likely each listed pair is among all one-to-one matchings, each weighing the product of its pairs.
+    """Return how likely each listed pair is among all one-to-one matchings, weighed by the product of their odds.
 
-    Nearly: with scalings such that rows and columns sum to one, being alone counted, the probabilities solve
+    The result is approximate: with scalings such that each row and each column sums to one, being alone included, the
+    probabilities solve
 
         p · (1 − p)^γ = row scaling · exp(weight) · column scaling.
 
@@ -305,7 +310,7 @@ def marginals(
         array([[0.75]])
     """
     lines = pair_places(weights)
-    # A pair without any rival is as likely as its odds say; most pairs of clear tables are such pairs.
+    # A pair without any rival is as likely as its odds say; most pairs of clearly linked tables are such pairs.
     logs = weights.data.astype(np.float64)
     found = with_data(weights, expit(logs) if all(alone) else np.ones(len(logs)))
     rivals = [np.bincount(line, minlength=size)[line] > 1 for line, size in zip(lines, weights.shape, strict=True)]
@@ -342,7 +347,7 @@ def propagated(
         lines: row and column of each pair.
         weight: log-odds of each pair.
         sizes: how many rows and how many columns there are.
-        alone: as for `marginals`, like `max_iter` and `tolerance`.
+        alone: as for `marginals`.
         max_iter: stop after so many steps.
         tolerance: stop when no log-odds change by more than this.
         gamma: as for `marginals`.
@@ -435,7 +440,8 @@ def log_sums_with_rest(line: IntArray, logs: NumpyArray, size: int, *, alone: bo
     own = np.exp(logs - highest[line])
     none = np.exp(least - highest)
     total = np.bincount(line, own, size) + none
-    # Without an entry that is most of its line, only rounding would be left of the difference: those are summed anew.
+    # If an entry is most of its line's sum, the sum less the entry would be little but rounding errors: such lines are
+    # summed anew.
     most = own > 0.5 * total[line]
     others = np.bincount(line, np.where(most, 0.0, own), size) + none
     rest = np.where(most, others[line], total[line] - own)

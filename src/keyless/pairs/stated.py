@@ -27,11 +27,12 @@ class Stated:
 
     Attributes:
         coupling: reference rows × rows of the table, how likely each pair is one entity; sparse where only listed pairs
-            were looked at. What a row of it and `alone` leave of 1 is spread over pairs that were not looked at.
+            were looked at. If a row of `coupling` and its `alone` add up to less than 1, the rest is spread over pairs
+            that were not looked at.
         alone: how likely each reference row has no partner.
         probability: of each row's match, or of its having no partner where it has no match.
-        margin: log of how many times likelier that is than the likeliest other answer; negative where it is less
-            likely, which one-to-one matching sometimes asks of a row.
+        margin: log of how many times as likely this answer is as the likeliest other answer, in nats; negative where it
+            is less likely, as one-to-one matching sometimes makes necessary.
     """
 
     coupling: Any
@@ -67,13 +68,13 @@ def stated(
     told[limits.known[:, 0]] = True
     if belief < 1.0:
         nobody = 1.0 - FIRST_SHARE * min(pairs.shape) / pairs.shape[0]
-        # Without any row to choose from there is no partner, map or not.
+        # Without any row to choose from there is no partner, whether the map is right or not.
         anybody = limits.choices > 0
         guess = np.where(anybody, (1.0 - belief) * (1.0 - nobody) / np.maximum(limits.choices, 1), 0.0)
         pairs = _mixed(pairs, belief, guess, limits)
         alone = np.where(anybody, belief * alone + (1.0 - belief) * nobody, 1.0)
     if told.any():
-        # What the caller knows is in no doubt, map or not.
+        # What the caller knows is in no doubt, whether the map is right or not.
         pairs = with_known_pairs(permutation, pairs, limits)[1]
         alone = np.where(told, 0.0, alone)
     own[rows] = np.asarray(pairs[rows, permutation[rows]]).ravel()
@@ -112,7 +113,7 @@ def with_known_pairs(permutation: IntArray, coupling: Any, limits: Limits) -> tu
 
 
 def _mixed(pairs: Any, belief: float, guess: NumpyArray, limits: Limits) -> Any:
-    """Return the pairs as far as the map is believed, and a guess among all that may be."""
+    """Return the pairs as far as the map is believed, and for the rest a guess among all pairs that may be matched."""
     if isinstance(pairs, sparse.csr_array):
         found = pairs.copy()
         found.data = belief * pairs.data + guess[pair_places(pairs)[0]]
