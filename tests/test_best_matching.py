@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
-from keyless.assignment import Matching, assign, best_matching, chains, market
+from keyless.assignment import OneToOne, assign, best_matching, chains, market
 from keyless.errors import InputError
 from keyless.progress import Deadline
 
@@ -41,7 +41,7 @@ def rounding(gains):
 
 
 def assert_feasible(gains, found):
-    assert isinstance(found, Matching)
+    assert isinstance(found, OneToOne)
     assert found.permutation.dtype == np.int64
     assert found.permutation.shape == (gains.shape[0],)
     rows = np.flatnonzero(found.permutation >= 0)

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import keyless
-from keyless.answers.contributions import Side, contributions, costs_of_dropping, log_ratios, predictions
+from keyless.answers.contributions import PairSide, contributions, costs_of_dropping, log_ratios, predictions
 from keyless.answers.explaining import pieces
 from keyless.answers.showing import shown, shown_guess, stated
 from keyless.datasets import make_shuffled_tables
@@ -34,7 +34,7 @@ def two_sides(seed=0, rows=4, widths=(5, 3), rank=2, noise=(0.05, 0.6)):
     for width in widths:
         mask = rng.random((rows, width)) < 0.8
         sides.append(
-            Side(factor_model(rng, width, rank, noise), np.where(mask, rng.normal(size=(rows, width)), 0), mask)
+            PairSide(factor_model(rng, width, rank, noise), np.where(mask, rng.normal(size=(rows, width)), 0), mask)
         )
     return sides
 

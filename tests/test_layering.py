@@ -78,3 +78,12 @@ def test_modules_are_short():
     sizes = {str(source.relative_to(ROOT)): len(source.read_text(encoding="utf-8").splitlines()) for source in SOURCES}
     assert sizes
     assert not {name: size for name, size in sizes.items() if size > 500}
+
+
+def test_no_two_classes_have_one_name():
+    places: dict[str, list[str]] = {}
+    for source in SOURCES:
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{source.relative_to(ROOT)}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -21,7 +21,7 @@ from keyless.model.positions import Positions
 from keyless.model.scored_tables import ScoredTable
 from keyless.pairs import faiss_index, neighbours
 from keyless.pairs.candidates import limited
-from keyless.pairs.faiss_index import FaissIndex, Layout
+from keyless.pairs.faiss_index import CellLayout, FaissIndex
 from keyless.pairs.likelihood import exact_log_ratio
 from keyless.pairs.limits import Limits
 from keyless.pairs.matching import match_listed
@@ -151,7 +151,7 @@ def test_more_neighbours_than_points_with_faiss(rng):
 def index_of(points, cells, seed=0):
     faiss = pytest.importorskip("faiss")
     points = points.astype(np.float32)
-    return FaissIndex(faiss, points, Layout.of(faiss, points, cells, np.random.default_rng(seed)))
+    return FaissIndex(faiss, points, CellLayout.of(faiss, points, cells, np.random.default_rng(seed)))
 
 
 @pytest.mark.parametrize("queries", [5, 300])

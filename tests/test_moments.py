@@ -108,7 +108,7 @@ def test_a_row_far_out_does_not_decide_alone(monkeypatch):
 def test_slopes_are_derivatives():
     rng = np.random.default_rng(2)
     left, right = (
-        module.Moments(*(part.astype(np.float64) for part in moments(white(rng, 40, size)))) for size in (4, 3)
+        module.FactorMoments(*(part.astype(np.float64) for part in moments(white(rng, 40, size)))) for size in (4, 3)
     )
     maps = 0.5 * rng.normal(size=(1, 4, 3))
     _, slopes = module._value(maps, left, right)

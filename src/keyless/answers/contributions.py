@@ -31,7 +31,7 @@ import numpy as np
 from keyless.arrays import BoolArray, FloatArray
 from keyless.model.factor_model import FactorModel, Information, information, posterior
 
-__all__ = ["Side", "contributions", "costs_of_dropping", "log_ratios", "predictions", "ratio"]
+__all__ = ["PairSide", "contributions", "costs_of_dropping", "log_ratios", "predictions", "ratio"]
 
 _NODES = 24
 """Places between 0 and 1 at which the growth of the ratio is measured; the sum of contributions is then exact to about
@@ -42,7 +42,7 @@ _ROWS_AT_A_TIME = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class PairSide:
     """Rows on one side of pairs: all columns of the tables that stand there.
 
     Attributes:
@@ -64,12 +64,12 @@ class Side:
         mask[:, list(without)] = False
         return information(self.model, np.where(mask, self.scores, 0.0), mask)
 
-    def rows(self, some: slice) -> Side:
+    def rows(self, some: slice) -> PairSide:
         """Return some of the rows."""
-        return Side(self.model, self.scores[some], self.mask[some])
+        return PairSide(self.model, self.scores[some], self.mask[some])
 
 
-def log_ratios(left: Side, right: Side) -> FloatArray:
+def log_ratios(left: PairSide, right: PairSide) -> FloatArray:
     """Return the log-likelihood ratio that row i of both sides is the same entity, in nats."""
     return ratio(left.information(), right.information())
 
@@ -80,7 +80,7 @@ def ratio(left: Information, right: Information) -> FloatArray:
 
 
 def costs_of_dropping(
-    left: Side, right: Side, groups: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]
+    left: PairSide, right: PairSide, groups: tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]
 ) -> tuple[FloatArray, FloatArray]:
     """Return, per row, the ratio less the ratio without a group of columns, for each group of each side.
 
@@ -100,7 +100,7 @@ def _stacked(columns: list[FloatArray], rows: int) -> FloatArray:
     return np.column_stack(columns) if columns else np.empty((rows, 0))
 
 
-def contributions(left: Side, right: Side) -> tuple[FloatArray, FloatArray]:
+def contributions(left: PairSide, right: PairSide) -> tuple[FloatArray, FloatArray]:
     """Return what each cell of both sides contributes to the ratio of its pair, in nats: rows × columns of each side.
 
     Args:
@@ -114,7 +114,7 @@ def contributions(left: Side, right: Side) -> tuple[FloatArray, FloatArray]:
     return np.concatenate([one for one, _ in parts]), np.concatenate([two for _, two in parts])
 
 
-def _contributions(left: Side, right: Side) -> tuple[FloatArray, FloatArray]:
+def _contributions(left: PairSide, right: PairSide) -> tuple[FloatArray, FloatArray]:
     ours, theirs = left.information(), right.information()
     both = ours + theirs
     # Growth is fast as long as t times the precision is small. So steps are equal in log(1 + λ·t), λ the precision.
@@ -140,7 +140,7 @@ def _moments(info: Information, t: float) -> tuple[FloatArray, FloatArray]:
     return means, covariance + means[:, :, None] * means[:, None, :]
 
 
-def _growth(side: Side, means: FloatArray, seconds: FloatArray) -> FloatArray:
+def _growth(side: PairSide, means: FloatArray, seconds: FloatArray) -> FloatArray:
     """Return d log Z / d weight of each cell: the mean over z of −½ zᵀ·g·z + zᵀ·s, from the means of z and z·zᵀ."""
     model, rank = side.model, side.model.rank
     outer = model.loadings[:, :, None] * model.loadings[:, None, :] + model.spread[:, :rank, :rank]
@@ -150,7 +150,7 @@ def _growth(side: Side, means: FloatArray, seconds: FloatArray) -> FloatArray:
     return np.where(side.mask, (linear - 0.5 * quadratic) / model.noise, 0.0)
 
 
-def predictions(side: Side, other: Side) -> tuple[FloatArray, FloatArray]:
+def predictions(side: PairSide, other: PairSide) -> tuple[FloatArray, FloatArray]:
     """Return what the other row of each pair predicts for all cells of this one: standard scores and their deviations.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from keyless.answers.contributions import Side, contributions, costs_of_dropping, log_ratios, predictions, ratio
+from keyless.answers.contributions import PairSide, contributions, costs_of_dropping, log_ratios, predictions, ratio
 from keyless.answers.distributions import distribution, link_of_rows
 from keyless.answers.labels import row_number
 from keyless.answers.showing import shown, shown_guess, stated
@@ -119,7 +119,7 @@ class Sides:
         self.both = self._side(links, blocks, places, others), self._side(links, blocks, places, [self.number])
         self._name_columns(links)
 
-    def _side(self, links: Any, blocks: Any, places: Sequence[IntArray], numbers: Sequence[int]) -> Side:
+    def _side(self, links: Any, blocks: Any, places: Sequence[IntArray], numbers: Sequence[int]) -> PairSide:
         models, scores, masks, start = [], [], [], 0
         for number in numbers:
             index = places[number]
@@ -131,7 +131,7 @@ class Sides:
         model = models[0]
         for more in models[1:]:
             model = model.joined(more)
-        return Side(model, np.concatenate(scores, axis=1), np.concatenate(masks, axis=1))
+        return PairSide(model, np.concatenate(scores, axis=1), np.concatenate(masks, axis=1))
 
     def _name_columns(self, links: Any) -> None:
         names: list[tuple[str, str]] = []

@@ -7,6 +7,6 @@ they can be.
 """
 
 from keyless.assignment.costs import assign, from_coupling, inverse
-from keyless.assignment.gains import Matching, best_matching
+from keyless.assignment.gains import OneToOne, best_matching
 
-__all__ = ["Matching", "assign", "best_matching", "from_coupling", "inverse"]
+__all__ = ["OneToOne", "assign", "best_matching", "from_coupling", "inverse"]

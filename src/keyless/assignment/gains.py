@@ -12,7 +12,7 @@ from keyless.assignment.candidates import as_candidates, keep_pairs, row_compone
 from keyless.assignment.market import Market
 from keyless.progress import Deadline
 
-__all__ = ["Matching", "best_matching"]
+__all__ = ["OneToOne", "best_matching"]
 
 # Of the time there is, the exact method gets so much; an approximate one makes what it leaves undone cheap.
 _EXACT_SHARE = 0.7
@@ -21,7 +21,7 @@ _STEP = 0.02
 
 
 @dataclass(frozen=True, eq=False)
-class Matching:
+class OneToOne:
     """A one-to-one matching and what is known about it.
 
     Attributes:
@@ -45,7 +45,7 @@ class Matching:
         return self.bound - self.gain
 
 
-def best_matching(gains: sparse.csr_array, *, max_time: float | None = None, max_steps: int | None = None) -> Matching:
+def best_matching(gains: sparse.csr_array, *, max_time: float | None = None, max_steps: int | None = None) -> OneToOne:
     """Find the one-to-one matching of largest total gain: argmax Σ gains over matched pairs.
 
     A row or a column left alone gains 0, so that pairs with a gain of 0 or less are never made. Rows compete for
@@ -99,4 +99,4 @@ def best_matching(gains: sparse.csr_array, *, max_time: float | None = None, max
         bound = min(bound, market.bound())
     gain = market.gain()
     # Both are sums of the same numbers in different order: where the matching is the best, rounding decides.
-    return Matching(market.permutation(), gain, max(bound, gain), sizes.size, int(sizes.max(initial=0)))
+    return OneToOne(market.permutation(), gain, max(bound, gain), sizes.size, int(sizes.max(initial=0)))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
-from keyless.assignment import Matching, best_matching
+from keyless.assignment import OneToOne, best_matching
 from keyless.assignment.candidates import keep_pairs, row_components
 from keyless.cluster import Workers
 
@@ -23,7 +23,7 @@ _STEPS, _STEPS_PER_ROW = 500_000, 10
 
 def match_in_parts(
     gains: sparse.csr_array, *, workers: Workers, remaining: Callable[[], float | None] = lambda: None
-) -> Matching:
+) -> OneToOne:
     """Return the matching of largest total gain, as `best_matching` does, of connected components by themselves.
 
     The gap is the sum of those of the parts. What is matched together depends on the pairs alone.
@@ -63,7 +63,7 @@ def match_in_parts(
     for own, there, match in zip(chosen, columns, found, strict=True):
         has = match.permutation >= 0
         permutation[busy[own[has]]] = there[match.permutation[has]]
-    return Matching(
+    return OneToOne(
         permutation,
         surely + sum(match.gain for match in found),
         surely + sum(match.bound for match in found),
@@ -72,5 +72,5 @@ def match_in_parts(
     )
 
 
-def _matched(gains: sparse.csr_array, max_time: float | None) -> Matching:
+def _matched(gains: sparse.csr_array, max_time: float | None) -> OneToOne:
     return best_matching(gains, max_time=max_time, max_steps=_STEPS + _STEPS_PER_ROW * gains.shape[0])

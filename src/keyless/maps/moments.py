@@ -63,7 +63,7 @@ _MAPS = 8
 """Most maps that are proposed for each number of factors, the best first."""
 
 
-class Moments(NamedTuple):
+class FactorMoments(NamedTuple):
     """Third and fourth moments of factors, less those of normal ones, divided by their standard errors.
 
     A moment does not depend on the order of its factors, so a pair of factors stands for both orders; see `_Pairs`.
@@ -99,7 +99,7 @@ def moment_maps(left: Factors, right: Factors) -> Iterator[list[tuple[str, Numpy
         ]
 
 
-def moments(factors: NumpyArray) -> Moments:
+def moments(factors: NumpyArray) -> FactorMoments:
     """Return the third and fourth moments of whitened factors, less those of normal ones, in standard errors.
 
     Args:
@@ -117,13 +117,13 @@ def moments(factors: NumpyArray) -> Moments:
     normal = outer + outer.transpose(0, 2, 1, 3) + outer.transpose(0, 3, 2, 1)
     fourth -= normal.reshape(fourth.shape)
     fold = _pairs(size).fold
-    return Moments(
+    return FactorMoments(
         (third @ fold * np.sqrt(rows / 6)).astype(np.float32),
         (fold.T @ fourth @ fold * np.sqrt(rows / 24)).astype(np.float32),
     )
 
 
-def best_maps(left: Moments, right: Moments) -> list[NumpyArray]:
+def best_maps(left: FactorMoments, right: FactorMoments) -> list[NumpyArray]:
     """Return distinct maps of the highest values that are reached from random maps, the best first.
 
     The best maps are turned in some directions and improved again, several times over: a map that is right in some
@@ -153,7 +153,7 @@ def best_maps(left: Moments, right: Moments) -> list[NumpyArray]:
 
 
 def _improved(
-    maps: NumpyArray, left: Moments, right: Moments, *, lengths: NumpyArray, halved_at: Sequence[int]
+    maps: NumpyArray, left: FactorMoments, right: FactorMoments, *, lengths: NumpyArray, halved_at: Sequence[int]
 ) -> tuple[NumpyArray, NumpyArray]:
     """Return the better ones of some maps after steps that raise their values, and these values.
 
@@ -205,7 +205,7 @@ def _turns(rng: np.random.Generator, count: int, size: int) -> NumpyArray:
     return np.asarray(np.eye(size) + planes @ inside @ planes.mT)
 
 
-def _value(maps: NumpyArray, left: Moments, right: Moments) -> tuple[NumpyArray, NumpyArray]:
+def _value(maps: NumpyArray, left: FactorMoments, right: FactorMoments) -> tuple[NumpyArray, NumpyArray]:
     """Return the value of each map, and how it changes with each of its entries."""
     ours, theirs = _pairs(maps.shape[1]), _pairs(maps.shape[2])
     ones, others = maps[:, ours.first], maps[:, ours.second]

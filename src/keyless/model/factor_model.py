@@ -47,7 +47,6 @@ _WORTH_A_CARD = 2**17
 
 _OF_COLUMNS = ("loadings", "offsets", "noise", "spread")
 """Parts of a model that have one entry per column."""
-
 _TINY = 1e-12
 _MINIMUM_NOISE = 1e-5
 """Noise variance of standardised columns is never estimated below this."""
@@ -386,9 +385,8 @@ def fit_table(values: FloatArray, mask: BoolArray, *, largest_rank: int = 40, ma
 def fit_at_rank(values: FloatArray, mask: BoolArray, rank: int, *, held_noise: float | None = None) -> FactorModel:
     """Fit a plain factor model at a given rank, for tables with few entries per unknown.
 
-    All columns have one noise, all factors one shrinkage, rank/(1 − noise), and loadings have no spread. Such tables
-    have many local optima, so two fits are made: one with noise that falls from 0.3, one with a factor too many that is
-    then dropped. The fit with the lower final noise is kept.
+    All columns have one noise, all factors one shrinkage, rank/(1 − noise), and loadings have no spread. Of two fits,
+    one with noise that falls from 0.3 and one with a factor too many that is dropped, the one of less noise is kept.
 
     Args:
         values: the standardised table, 0 where missing.

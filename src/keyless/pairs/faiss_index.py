@@ -16,7 +16,7 @@ import numpy as np
 from keyless.arrays import IntArray, batches, smallest
 from keyless.progress import check_time, in_time
 
-__all__ = ["FaissIndex", "Layout"]
+__all__ = ["CellLayout", "FaissIndex"]
 
 FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -31,7 +31,7 @@ _FOUND = 2**23
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class CellLayout:
     """Which point is in which cell: the work that all searches among the same points share.
 
     Attributes:
@@ -47,7 +47,7 @@ class Layout:
     looked: int
 
     @classmethod
-    def of(cls, faiss: Any, points: FloatArray, cells: int, rng: np.random.Generator) -> Layout:
+    def of(cls, faiss: Any, points: FloatArray, cells: int, rng: np.random.Generator) -> CellLayout:
         """Sort points into cells.
 
         Args:
@@ -90,7 +90,7 @@ class FaissIndex:
         looked: how many distances of queries from centres and points were looked at.
     """
 
-    def __init__(self, faiss: Any, points: FloatArray, layout: Layout) -> None:
+    def __init__(self, faiss: Any, points: FloatArray, layout: CellLayout) -> None:
         self._faiss, self.layout, self.cells, self.looked = faiss, layout, len(layout.centres), 0
         self._lock = threading.Lock()
         # Counted from its centre a point has small numbers, and so its distances have small errors.

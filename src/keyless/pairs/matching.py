@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless.arrays import IntArray
-from keyless.assignment import Matching
+from keyless.assignment import OneToOne
 from keyless.assignment.in_parts import match_in_parts
 from keyless.cluster import LOCAL, Workers
 from keyless.pairs.posterior import Posterior, largest, pair_places, posterior, with_data
@@ -36,7 +36,7 @@ class Matched:
         every_row: whether every row of the smaller table was given a partner, as far as listed pairs allow.
     """
 
-    matching: Matching
+    matching: OneToOne
     chances: Posterior
     ratios: sparse.csr_array
     every_row: bool
@@ -82,7 +82,7 @@ def best_of_listed(
     every_row: bool,
     remaining: Callable[[], float | None] = lambda: None,
     workers: Workers = LOCAL,
-) -> Matching:
+) -> OneToOne:
     """Return the likeliest matching of listed pairs.
 
     Args:

@@ -19,7 +19,7 @@ from keyless.arrays import FloatArray, IntArray, SingleArray, batches
 from keyless.model.positions import Places
 from keyless.model.shards import Sharded, in_batches, sampled, split
 from keyless.pairs.cells import CELL, Cells
-from keyless.pairs.faiss_index import Layout
+from keyless.pairs.faiss_index import CellLayout
 from keyless.pairs.limits import Part
 from keyless.pairs.metric import Metric
 from keyless.pairs.neighbours import lay_out, nearest
@@ -280,13 +280,13 @@ class _Found:
     cut: int = 0
 
 
-def _lay_out(points: list[_Piece], how: _How) -> Layout | None:
+def _lay_out(points: list[_Piece], how: _How) -> CellLayout | None:
     """Sort the points of a cell for all searches in it."""
     vectors = _Piece.joined(points).vectors
     return lay_out(vectors, len(vectors) * how.asked // how.total, seed=how.seed, device=how.device)
 
 
-def _search(asking: list[_Piece], points: list[_Piece], layout: Layout | None, cell: int, how: _How) -> _Found:
+def _search(asking: list[_Piece], points: list[_Piece], layout: CellLayout | None, cell: int, how: _How) -> _Found:
     """Search a cell for the partners of its rows; those that are not sure search the nearest other cell next."""
     queries, others = _Piece.joined(asking), _Piece.joined(points)
     near = _in_cell(queries, others, layout, how)
@@ -365,7 +365,7 @@ def _elsewhere(found: _Found, how: _How) -> Iterator[tuple[IntArray, SingleArray
         yield some, distance
 
 
-def _search_again(asking: list[_Piece], points: list[_Piece], layout: Layout | None, how: _How) -> NearestRows:
+def _search_again(asking: list[_Piece], points: list[_Piece], layout: CellLayout | None, how: _How) -> NearestRows:
     """Search one cell for the partners of rows of other cells."""
     queries, others = _Piece.joined(asking), _Piece.joined(points)
     return _in_cell(queries, others, layout, how, known=queries.best)
@@ -447,7 +447,7 @@ def _best_few(rows: IntArray, behind: FloatArray, how: _How) -> IntArray:
 
 
 def _in_cell(
-    asking: _Piece, others: _Piece, layout: Layout | None, how: _How, *, known: FloatArray | None = None
+    asking: _Piece, others: _Piece, layout: CellLayout | None, how: _How, *, known: FloatArray | None = None
 ) -> NearestRows:
     """Return the likeliest points of each query, without those that are hopeless beside its best, known or new."""
     queries, points, offsets = asking.vectors, others.vectors, asking.offsets

@@ -19,7 +19,7 @@ import numpy as np
 
 from keyless.arrays import IntArray, batches, on_device, to_numpy
 from keyless.pairs.cell_index import CellIndex, nearest_of_all
-from keyless.pairs.faiss_index import FaissIndex, Layout
+from keyless.pairs.faiss_index import CellLayout, FaissIndex
 from keyless.parallel import in_turn, one_thread
 from keyless.progress import check_time
 
@@ -100,7 +100,7 @@ def nearest(
     *,
     enough: Any | None = None,
     limit: Any | None = None,
-    layout: Layout | None = None,
+    layout: CellLayout | None = None,
     seed: int = 0,
     device: Any = None,
 ) -> Nearest:
@@ -143,7 +143,7 @@ def nearest(
     return replace(found, evaluations=found.evaluations + made)
 
 
-def lay_out(points: FloatArray, queries: int, *, seed: int = 0, device: Any = None) -> Layout | None:
+def lay_out(points: FloatArray, queries: int, *, seed: int = 0, device: Any = None) -> CellLayout | None:
     """Return the cells of points, for several calls of `nearest` among them; None where they need none.
 
     Args:
@@ -157,10 +157,10 @@ def lay_out(points: FloatArray, queries: int, *, seed: int = 0, device: Any = No
     return _layout(np.ascontiguousarray(points, dtype=np.float32), queries, seed)
 
 
-def _layout(points: FloatArray, queries: int, seed: int) -> Layout:
+def _layout(points: FloatArray, queries: int, seed: int) -> CellLayout:
     with _by_products():
         rng = np.random.default_rng([seed, 61])
-        return Layout.of(_faiss(), points, _cells(len(points), queries, None), rng)
+        return CellLayout.of(_faiss(), points, _cells(len(points), queries, None), rng)
 
 
 def _by_cells_is_quicker(points: int, queries: int, device: Any) -> bool:
