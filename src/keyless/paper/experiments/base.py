@@ -100,7 +100,7 @@ class ExperimentRun:
 
     Example:
         >>> import tempfile
-        >>> run = Run(Path(tempfile.mkdtemp()), "square")
+        >>> run = ExperimentRun(Path(tempfile.mkdtemp()), "square")
         >>> run.cell("2", lambda: 2 * 2), run.cell("2", lambda: 1 / 0)  # the second time it is read
         (4, 4)
     """
