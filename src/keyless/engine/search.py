@@ -296,7 +296,10 @@ class Search:
             scores.append(self.pool[0].score)
             if len(scores) > _PATIENCE and scores[-1] < scores[-1 - _PATIENCE] + _GAIN * self.most_nats:
                 break
-        return self._finished()
+        form = self._finished()
+        # The best candidate tells how many first maps agree with it; the others would only take memory.
+        self.pool = self.pool[:1]
+        return form
 
     def _try_maps_by_moments(self) -> None:
         """Let the maps of one number of factors grow under which moments agree best; normal factors need such maps.

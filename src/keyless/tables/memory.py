@@ -26,8 +26,10 @@ _SQUARES = 20
 """Arrays of doubles, reference rows × rows, that a search of all pairs holds at a time: the matchings that it compares,
 log-ratios, costs, scratch. A search of 2,200 rows was seen to hold 15."""
 
-_SEARCHED_ROWS, _SEARCHED, _WORKER = 1_000, 80, 40
-"""Rows that a map is sought on at the most; bytes for each pair of them, and bytes for each pair and worker."""
+_SEARCHED_ROWS, _SEARCHED, _WORKER = 1_000, 200, 40
+"""Rows that a map is sought on at the most; bytes for each pair of them, and bytes for each pair and worker. A link of
+1,061 rows, which is compared with chance while the search's candidates are held, was seen to take 430 to 512 MB; with
+these numbers 561 MB are said."""
 
 _FIXED_SMALL = 10**8
 """… and models and libraries, whatever the size of the tables. A link of ten rows was seen to take 50 MB."""
