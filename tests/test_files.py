@@ -378,7 +378,7 @@ def test_what_cannot_fit_is_refused_with_the_number(write):
         InputError, match=r"^tables: must fit in memory; linking tables of 100 and 100 rows needs about"
     ):
         read_tables(tables, reading=Reading(max_memory=10_000))
-    searched = (80 + 40 * workers()) * 100 * 100
+    searched = (200 + 40 * workers()) * 100 * 100
     assert memory_needed([(100, 2), (100, 2)]) == 160 * 100 * 100 + searched + 2 * 100 * 2 * 25 + 10**8
 
 

@@ -697,7 +697,7 @@ def test_matches_beyond_what_a_page_holds_are_not_packed(monkeypatch, rng):
 
 def test_memory_grows_with_the_rows_and_not_with_their_square():
     below = LARGE_ROWS - 1
-    searched = (80 + 40 * workers()) * search._MOST_ROWS**2
+    searched = (200 + 40 * workers()) * search._MOST_ROWS**2
     assert memory_needed([(below, 2), (below, 2)]) == 160 * below**2 + searched + 2 * below * 2 * 25 + 10**8
     linear = [memory_needed([(n, 60), (n, 40)]) for n in (10**6, 2 * 10**6, 3 * 10**6)]
     assert linear[2] - linear[1] == linear[1] - linear[0] > 0

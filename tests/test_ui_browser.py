@@ -283,6 +283,8 @@ def test_matches_can_be_searched_sorted_and_cut_and_rows_opened_by_keyboard(chro
     playwright.expect(page.locator("#match-rows td:nth-child(2)").first).to_have_text("watch")
     page.locator("th[data-key=row] button").click()
     playwright.expect(page.locator("th[data-key=row]")).to_have_attribute("aria-sort", "ascending")
+    # The sorted rows come from the server, and take the place of the ones that are shown.
+    page.wait_for_load_state("networkidle")
     page.locator("#match-rows button").first.focus()
     page.keyboard.press("Enter")
     playwright.expect(page.locator("#row-part h2")).to_contain_text("Row P-")
