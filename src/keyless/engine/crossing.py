@@ -182,8 +182,8 @@ def crossings(
         else:
             compared = _halved_columns(form, sides, permutation, limits, rng=rng, starts=starts)
     elif min(limits.shape) < TELLING_ROWS or limits.groups is not None:
-        once, among = _each_entity_once(form, permutation, limits)
-        compared = _shuffled(once, among, rng) if _is_changed(form, limits) else _unchanged(form)
+        changed = _is_changed(form, limits)
+        compared = _shuffled(form, permutation, limits, rng) if changed else _unchanged(form)
     else:
         compared = _halved(form, permutation, limits, rng, starts)
     for number in range(1, task.comparisons + 1):
@@ -415,8 +415,9 @@ def _nats_per_row(matching: Matching | None) -> float:
     return 0.0 if matching is None else matching.identification * matching.common / min(matching.ratios.shape)
 
 
-def _shuffled(form: Form, limits: Limits, rng: np.random.Generator) -> Iterator[Crossing]:
+def _shuffled(form: Form, permutation: IntArray, limits: Limits, rng: np.random.Generator) -> Iterator[Crossing]:
     """Yield comparisons with tables in which every right factor has its rows permuted on its own."""
+    form, limits = _each_entity_once(form, permutation, limits)
     while True:
         shuffled = np.column_stack([rng.permutation(column) for column in form.right.scores.T])
         right = Factors(whitened(shuffled), form.right.strengths, form.right.signal_rank)
