@@ -105,7 +105,7 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
             ratios = averaged_over_replicates(search.run(), limits=others)
         if ratios is None:
             break
-        chances = matched(ratios, None, crowded=True)[1].pairs
+        chances = matched(ratios, None)[1].pairs
         for row, column in forgotten:
             expected += float(chances[row, int(np.argmax(ratios[row]))])
             free = ratios[row, np.isfinite(ratios[row])]

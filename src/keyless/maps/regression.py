@@ -331,4 +331,5 @@ def _weights(kinds: Sequence[NumpyArray], partners: tuple[IntArray, IntArray]) -
         change, weights = np.abs(moved - weights).max(), moved
         if change < _WEIGHT_SETTLED:
             break
-    return weights
+    # DEVTRY
+    return weights / max(1.0, float(weights.sum()))
