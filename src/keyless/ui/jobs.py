@@ -25,6 +25,9 @@ _CHILD = "from keyless.cli.ui import work; work()"
 """The command line as a child that stops when told, and ends when this process does."""
 
 _COMMAND = "from keyless.cli import main; main()"
+_PYTHON = (sys.executable, "-P", "-c")
+"""Without -P, a file of the start folder that is called like a module, such as `json.py`, would be run."""
+
 _LINKED, _NOT_LINKED, _INTERRUPTED = 0, 3, 130
 _WRONG = (1, 2)
 _PREFIX = "keyless: "
@@ -244,7 +247,7 @@ def said(errors: bytes) -> str:
 def _started(words: Sequence[str], *, cwd: Path, stderr: IO[bytes], progress: Path) -> subprocess.Popen[bytes]:
     """Start a command as a child in a session of its own, so that Ctrl-C in the terminal reaches the server alone."""
     return subprocess.Popen(
-        [sys.executable, "-c", _CHILD, *words], cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        [*_PYTHON, _CHILD, *words], cwd=cwd, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
         stderr=stderr, env=os.environ | {"KEYLESS_PROGRESS": str(progress)}, start_new_session=True,
     )  # fmt: skip
 
@@ -259,7 +262,7 @@ def run_command(words: Sequence[str], *, cwd: Path, seconds: float) -> str:
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _COMMAND, *words], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True,
+            [*_PYTHON, _COMMAND, *words], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True,
             timeout=seconds, check=False, start_new_session=True,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
