@@ -107,7 +107,9 @@ async def form_of(request: "Request") -> Form:
         if len(body) > _LONGEST_FORM:
             raise InputError(f"the form: must have at most {_LONGEST_FORM:,} bytes.")
     try:
-        return parse_qs(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        # Browsers send each line break of a field as two characters, also that of a column's name.
+        text = body.decode("utf-8").replace("%0D%0A", "%0A")
+        return parse_qs(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError as error:
         raise InputError(f"the form: must be as the page sends it; it is not ({error}). Reload the page.") from error
 

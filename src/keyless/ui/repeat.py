@@ -57,7 +57,7 @@ def reading_words(form: Mapping[str, Sequence[str]], number: int, table: str) ->
     words = []
     for entry in form.get(f"kind-{number}", ()):
         kind, _, column = entry.partition(" ")
-        if kind in _KINDS and column:
+        if kind in _KINDS:
             words.append(f"--{_KINDS[kind]}={table}:{column}")
     for option in _BY_TABLE:
         value = _one(form, f"{option}-{number}")
@@ -81,7 +81,8 @@ def form_words(folder: Folder, form: Mapping[str, Sequence[str]]) -> list[str]:
     if len(files) < 2:
         raise InputError(f"tables: must be at least two; found {len(files)}.")
     words = ["link", *files]
-    for number, table in enumerate(name_tables(files)):
+    names = list(name_tables(files))
+    for number, table in enumerate(names):
         words += reading_words(form, number, table)
     words = list(dict.fromkeys(words))
     words += [f"--within={column}" for column in form.get("within", ()) if column]
@@ -92,6 +93,9 @@ def form_words(folder: Folder, form: Mapping[str, Sequence[str]]) -> list[str]:
             words.append(f"--{option}={folder.table(value)}")
     for option in ("partners", "repeats", "effort", "max-time", "seed"):
         value = _one(form, option)
+        # A table is meant by its number: which name it has depends on the sheet that is typed.
+        if option == "repeats" and value.isdecimal() and int(value) < len(names):
+            value = names[int(value)]
         if value:
             words.append(f"--{option}={value}")
     return [*words, *(["--missingness"] if form.get("missingness") else [])]
