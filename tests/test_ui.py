@@ -24,9 +24,10 @@ from keyless.answers.scoring import rate
 from keyless.cli.inputs import read_pairs
 from keyless.errors import InputError
 from keyless.ui import review, server
+from keyless.ui.app import templates
 from keyless.ui.folder import MOST_UPLOADS
 from keyless.ui.guard import POLICY
-from keyless.ui.jobs import Job, Jobs
+from keyless.ui.jobs import Job, Jobs, run_command
 from keyless.ui.repeat import form_words, python_lines
 from keyless.ui.words import job_view
 
@@ -280,21 +281,34 @@ def test_columns_can_be_changed_by_menu(page):
     assert "3 rows" in changed
     assert '<option value="category x" selected>' in changed
     assert '<option value="category id">' in changed
+    assert 'data-names="[&#34;x&#34;, &#34;y&#34;]"' in changed, "no group and no shared column: it names the rows"
 
 
 def test_the_form_becomes_the_words_of_a_command(page):
     form = {
         "file": ["clinic.csv", "lab.csv"], "kind-0": ["category x", ""], "kind-1": ["drop u", "id id"],
         "decimal-1": [","], "within": ["site"], "shared": ["a=b\nc"], "missing": ["?\n--out=/etc"], "max-time": ["30"],
-        "known-pairs": [""], "missingness": ["yes"],
+        "known-pairs": [""], "missingness": ["yes"], "repeats": ["1"],
     }  # fmt: skip
     assert form_words(page.folder, form) == [
         "link", "clinic.csv", "lab.csv", "--as-category=clinic:x", "--missing=?", "--missing=--out=/etc",
         "--drop=lab:u", "--id=lab:id", "--decimal=lab:,", "--within=site", "--shared=a=b", "--shared=c",
-        "--max-time=30", "--missingness",
+        "--repeats=lab", "--max-time=30", "--missingness",
     ]  # fmt: skip
     with pytest.raises(InputError, match="at least two"):
         form_words(page.folder, {"file": ["clinic.csv"]})
+
+
+def test_columns_with_odd_names_keep_what_is_chosen_for_them(tmp_path):
+    """Browsers send a line break as two characters; a column may have no name."""
+    for name in ("one.csv", "two\nlines.csv"):
+        (tmp_path / name).write_text('"a\nb",,c\n1,2,3\n')
+    page = Page(tmp_path)
+    form = {"file": ["one.csv", "two\r\nlines.csv"], "kind-0": ["drop a\r\nb", "id "], "kind-1": [""]}
+    assert page.client.post("/link", data=form, follow_redirects=False).status_code == 303
+    words = page.jobs.all()[0].words
+    page.close()
+    assert words[:5] == ("link", "one.csv", "two\nlines.csv", "--drop=one:a\nb", "--id=one:")
 
 
 # The result.
@@ -385,6 +399,16 @@ def test_downloads_hold_the_matches_and_the_joined_table(page, clinic_lab_and_wa
     assert len(readers[form](io.BytesIO(got.content))) == 60
 
 
+def test_matches_that_reach_the_threshold_can_be_downloaded(page, clinic_lab_and_watch):
+    matches = clinic_lab_and_watch.matches
+    for threshold in (0.5, 0.9):
+        asked = {"at": "run", "what": "matches", "form": "csv", "threshold": threshold}
+        frame = pd.read_csv(io.BytesIO(page.client.get("/download", params=asked).content))
+        kept = matches[matches["row_id"].notna() & (matches["probability"] >= threshold)]
+        assert 0 < len(kept) < len(matches)
+        assert frame["row_id"].tolist() == kept["row_id"].tolist()
+
+
 def test_the_run_folder_can_be_downloaded_whole(page, start):
     got = page.client.get("/download", params={"at": "run", "what": "folder"})
     with zipfile.ZipFile(io.BytesIO(got.content)) as packed:
@@ -413,6 +437,13 @@ def test_hostile_names_and_cells_are_shown_and_not_run(hostile_links, tmp_path):
 
 
 # The review.
+
+
+def test_a_row_that_is_shown_alone_has_its_columns_in_the_order_of_the_table(page, clinic_lab_and_watch):
+    cells = page.desk.run("run").alone("lab", 3)["sides"][0]["cells"]
+    shown, columns = [one["column"] for one in cells], clinic_lab_and_watch.tables[0].all_columns
+    assert len(shown) > 4
+    assert shown == [str(name) for name in columns if str(name) in shown]
 
 
 @pytest.fixture
@@ -665,6 +696,16 @@ def test_a_job_that_ran_when_the_server_was_killed_can_go_on(tmp_path):
     again.close()
 
 
+def test_files_of_the_folder_that_are_called_like_modules_are_not_run(tmp_path):
+    for name in ("json", "numpy", "keyless"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a file of the start folder was run')")
+    assert run_command(["--version"], cwd=tmp_path, seconds=60).strip()
+    jobs = Jobs(tmp_path / "jobs", tmp_path)
+    number = jobs.add("run", ["link", "one.csv", "two.csv"]).number
+    assert "one.csv: must be a table file" in until(jobs, number, "failed").message
+    jobs.close()
+
+
 def test_the_page_lives_when_the_work_dies(page):
     number = page.jobs.add("killed", ["link", "clinic.csv", "lab.csv"]).number
     until(page.jobs, number, "running")
@@ -731,6 +772,11 @@ def test_the_work_is_told_in_words():
     ]  # fmt: skip
     assert view["stages"][1]["left"] == "about 12 s left", "six of the eighteen seconds have passed since"
     assert (view["seconds"], view["stages"][0]["left"]) == ("20 s", "")
+    assert [one["seconds"] for one in view["stages"]] == ["5 s", "15 s"], "and count for the stage at work"
+    shown = " ".join(templates().get_template("job-state.html").render(job=view | {"has_result": False}).split())
+    assert "20 s so far. Best so far: 2.2 nats a row" in shown
+    assert "1 of 3, 15 s" in shown
+    assert "3 of" not in shown, "how far a stage came that is over tells nothing"
 
 
 @pytest.mark.slow

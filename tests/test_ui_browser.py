@@ -158,6 +158,32 @@ def test_the_whole_way_from_two_files_to_a_second_better_link(server, window, tm
     assert f"Of 3 rows drawn at random that you could answer, {confirmed} " in page.text_content("#share")
 
 
+def test_choices_survive_the_way_back_and_columns_are_offered_in_the_order_of_the_tables(window, server, tmp_path):
+    page = window.page
+
+    def read(route):
+        """Answer with one column; the first table is read last."""
+        number = int(re.search(r"number=(\d)", route.request.post_data)[1])
+        time.sleep(0.0 if number else 0.5)
+        names = json.dumps(["both", "ab"[number]]).replace('"', "&quot;")
+        route.fulfill(content_type="text/html", body=f'<table><tbody data-names="{names}"></tbody></table>')
+
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("x\n1\n")
+    page.route("**/inspect", read)
+    page.goto(server.home)
+    for box in page.locator("#files input").all():
+        box.check()
+    page.click("#look")
+    for which in "ab":
+        playwright.expect(page.locator(f"#shared-{which} option").last).to_have_text(which)
+    assert page.locator("#within label").all_text_contents() == [" both"]
+    playwright.expect(page.locator("#no-groups")).to_be_hidden()
+    page.go_back()
+    playwright.expect(page.locator("#chosen")).to_have_text("2 are chosen.")
+    playwright.expect(page.locator("#look")).to_be_enabled()
+
+
 @pytest.mark.slow
 def test_a_kill_of_the_work_a_queue_two_browsers_and_stop(chromium, server, window, tmp_path):
     page, (clinic, lab, _) = window.page, hard_tables()
@@ -292,6 +318,9 @@ def test_matches_can_be_searched_sorted_and_cut_and_rows_opened_by_keyboard(chro
     playwright.expect(page.locator("#row-part")).to_contain_text("This is not the match")
     page.keyboard.press("Escape")
     playwright.expect(page.locator("#row")).not_to_be_visible()
+    with page.expect_download() as waiting:
+        page.locator("#match-downloads a").first.click()
+    assert len(pd.read_csv(waiting.value.path())) == kept, "the threshold is that of the page"
     with page.expect_download() as waiting:
         page.locator(".menu summary").click()
         page.get_by_role("link", name="Excel of matches").click()

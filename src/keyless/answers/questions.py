@@ -22,7 +22,6 @@ from scipy.spatial.distance import cdist
 
 from keyless.answers.distributions import distribution, likeliest_partners, soft_answers
 from keyless.answers.labels import row_number
-from keyless.answers.showing import stated
 from keyless.arrays import BoolArray, IntArray, NumpyArray, check_count
 from keyless.engine import Side
 from keyless.engine.forms import ROWS_PER_FACTOR
@@ -315,7 +314,7 @@ def _settling(links: Any, name: str, free: BoolArray, count: int) -> list[Chosen
         if alike > 1:
             why = f"It settles look-alikes: {alike} rows of the table are likely partners of this row."
         elif best > _CERTAIN:
-            why = f"No answer is needed: it is the least certain row that is left, with the probability {stated(best)}."
+            why = "No answer is needed: even the least certain row that is left, this one, is nearly sure."
         more = max(float(gains[row]), 0.0)
         counts = f"About {right:.1f} of {len(gains)} rows are expected right, with this answer {right + more:.1f}"
         chosen.append((row, "look-alikes", why, f"{counts}; {then}."))

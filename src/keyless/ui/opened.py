@@ -237,9 +237,11 @@ class Opened:
         return [(place, probability) for place, probability in listed if probability > 0]
 
     def alone(self, name: str, row: int) -> dict[str, Any]:
-        """Return a reference row as `side_by_side` shows it, with nothing beside it."""
+        """Return a reference row as `side_by_side` shows it, with nothing beside it: columns in the table's order."""
         both = self.side_by_side(name, row, 0)
-        return both | {"partner": -1, "sides": both["sides"][:1]}
+        side = both["sides"][0]
+        cells = sorted(side["cells"], key=lambda cell: cell["place"])
+        return both | {"partner": -1, "sides": [side | {"cells": cells}]}
 
     def side_by_side(self, name: str, row: int, partner: int | None = None) -> dict[str, Any]:
         """Return a reference row and a row of a table beside each other, and what each column says of the pair.
@@ -289,10 +291,11 @@ def _side(records: TableRecords, table: str) -> dict[str, Any]:
     """Return a row as the page shows it: what names it and is not used, then the columns that say most."""
     record, names = records.record(0), records.names
     unused = [
-        {"column": one_line(names[k]), "value": value, "predicted": "", "nats": None} for k, value in record["unused"]
+        {"place": k, "column": one_line(names[k]), "value": value, "predicted": "", "nats": None}
+        for k, value in record["unused"]
     ]
     used = [
-        {"column": one_line(names[k]), "value": value, "predicted": guess, "nats": nats}
+        {"place": k, "column": one_line(names[k]), "value": value, "predicted": guess, "nats": nats}
         for k, nats, value, guess in record["cells"]
     ]
     more, rest = record["others"]

@@ -110,10 +110,10 @@ def routes(desk: Desk) -> "APIRouter":
         return RedirectResponse(f"/job/{number}", 303)
 
     @router.get("/download")
-    def download(at: str, what: str, form: str = "csv") -> FileResponse:
+    def download(at: str, what: str, form: str = "csv", threshold: float | None = None) -> FileResponse:
         place = Path(tempfile.mkdtemp(prefix="keyless-"))
         try:
-            file = _made(desk.run(at), place, what, form)
+            file = _made(desk.run(at), place, what, form, threshold)
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
@@ -137,8 +137,16 @@ def _repeat(opened: Opened) -> dict[str, Any]:
     return {"command": opened.record.get("command") or "", "python": lines}
 
 
-def _made(opened: Opened, place: Path, what: str, form: str) -> Path:
-    """Return a file to download, made in a folder of its own."""
+def _made(opened: Opened, place: Path, what: str, form: str, threshold: float | None) -> Path:
+    """Return a file to download, made in a folder of its own.
+
+    Args:
+        opened: the run.
+        place: the folder.
+        what: `matches`, `joined` or `folder`.
+        form: its format.
+        threshold: probability that matches must reach; None for all rows.
+    """
     base = next(iter(runs.file_names([opened.folder.name]).values()))
     if what == "folder":
         path = place / f"{base}.zip"
@@ -152,7 +160,9 @@ def _made(opened: Opened, place: Path, what: str, form: str) -> Path:
     path, links = place / f"{base}-{what}.{form}", opened.links
     runs.check_format("xlsx" if form == "xlsx" else "same", links.tables)
     if what == "matches":
-        frame = pd.DataFrame(runs.match_records(links))
+        frame = pd.DataFrame(runs.match_records(links, min_probability=threshold))
+        if threshold is not None:
+            frame = frame[frame["row_id"].notna()]
     else:
         source = opened.folder / "joined.parquet"
         if not source.is_file() or source.is_symlink():

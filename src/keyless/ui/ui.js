@@ -10,7 +10,6 @@ const ask = async (address, options = {}) => {
   if (!answer.ok) throw new Error(body.error || String(body));
   return body;
 };
-const fields = (form) => new URLSearchParams([...new FormData(form)].filter(([, value]) => typeof value === "string"));
 const poll = (element, act, wait = 1000) => {
   const again = async () => {
     try { await act(await ask(element.dataset.poll)); element.removeAttribute("data-lost"); } catch { element.dataset.lost = "yes"; }
@@ -72,7 +71,8 @@ const pages = {
       event.target.value = "";
     });
     files.addEventListener("change", count);
-    count();
+    // Who comes back finds the files chosen as before: the browser marks them after this script.
+    addEventListener("pageshow", count);
     poll(byId("jobs"), (html) => renew(byId("jobs"), html), 2000);
   },
 
@@ -80,12 +80,14 @@ const pages = {
     const names = new Map();
     const option = (select, value) => select.append(new Option(value, value));
     const known = () => {
-      const lists = [...names.values()];
-      if (lists.length < document.querySelectorAll(".table").length) return;
+      // In the order of the tables: whichever is read first comes first in the map.
+      const lists = [...document.querySelectorAll(".table")].map((card) => names.get(card.dataset.number));
+      if (!lists.every(Boolean)) return;
       const common = lists[0].filter((name) => lists.every((list) => list.includes(name)));
       const chosen = new Set([...document.querySelectorAll("#within input:checked")].map((box) => box.value));
       const place = byId("within");
-      if (common.length) place.replaceChildren();
+      place.replaceChildren();
+      byId("no-groups").hidden = common.length > 0;
       for (const name of common) {
         const label = document.createElement("label"), box = document.createElement("input");
         Object.assign(box, { type: "checkbox", name: "within", value: name, checked: chosen.has(name) });
@@ -202,7 +204,7 @@ const matches = () => {
   const panel = byId("match-panel"), several = panel.dataset.several === "yes";
   const view = byId("match-window"), space = byId("match-space"), table = byId("match-lines"), body = byId("match-rows");
   const state = { search: "", show: "all", threshold: 0.9, table: -1, sort: "probability", down: panel.dataset.surest === "yes" };
-  let total = 0, parts = new Map(), turn = 0, drawn = "";
+  let total = null, parts = new Map(), turn = 0, drawn = "";
   const heads = panel.querySelectorAll("th[data-key]");
 
   const part = (number) => {
@@ -246,6 +248,7 @@ const matches = () => {
     busy = false;
   };
   const drawOnce = async () => {
+    if (total === null) return;
     const mine = turn;
     const seen = Math.ceil(view.clientHeight / HEIGHT);
     const room = Math.max(1, space.offsetHeight - view.clientHeight);
@@ -284,6 +287,11 @@ const matches = () => {
     const percent = `${Number((state.threshold * 100).toFixed(1))}%`;
     const right = got.kept && got.right !== null ? `, about ${whole(got.right)} of them expected right` : "";
     byId("match-kept").textContent = `At ${percent} or surer: ${whole(got.kept)} ${got.kept === 1 ? "match" : "matches"}${right}. Below: ${whole(got.below)} ${got.below === 1 ? "row" : "rows"}.`;
+    for (const link of panel.querySelectorAll("#match-downloads a")) {
+      const address = new URL(link.href);
+      address.searchParams.set("threshold", state.threshold);
+      link.href = address;
+    }
     await draw();
     document.documentElement.dataset.ready = "yes";
   };

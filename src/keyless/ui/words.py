@@ -56,7 +56,7 @@ def job_view(job: Job, progress: Mapping[str, Any], *, ahead: int) -> dict[str, 
                 "current": current,
                 "step": stage["step"],
                 "total": stage["total"],
-                "seconds": clock(float(stage["seconds"])),
+                "seconds": clock(float(stage["seconds"]) + (since if current else 0.0)),
                 "left": f"about {clock(left)} left" if current and left is not None and left >= 1 else "",
             }
         )

@@ -173,8 +173,10 @@ def _inspected(desk: Desk, form: Form) -> "HTMLResponse":
         return page("columns.html", trouble=printable(error), number=number)
     chosen = {column: kind for kind, _, column in (e.partition(" ") for e in form.get(f"kind-{number}", ()))}
     columns = facts.pop("columns")
+    listed = columns[:MOST_COLUMNS]
+    # Where a column names the rows, no two rows of a table agree in it.
+    names = [one["name"] for one in listed if one["name"] != facts["named_by"]]
     return page(
-        "columns.html", trouble="", number=number, facts=facts, columns=columns[:MOST_COLUMNS], chosen=chosen,
-        more=max(0, len(columns) - MOST_COLUMNS), names=json.dumps([one["name"] for one in columns[:MOST_COLUMNS]]),
-        file=Path(given).name,
+        "columns.html", trouble="", number=number, facts=facts, columns=listed, chosen=chosen,
+        more=len(columns) - len(listed), names=json.dumps(names), file=Path(given).name,
     )  # fmt: skip
