@@ -22,7 +22,7 @@ import pytest
 from keyless import runs
 from keyless.answers.scoring import rate
 from keyless.cli.inputs import read_pairs
-from keyless.errors import InputError
+from keyless.errors import InputError, Status
 from keyless.ui import review, server
 from keyless.ui.app import templates
 from keyless.ui.folder import MOST_UPLOADS
@@ -363,6 +363,17 @@ def test_the_result_has_the_reports_sections_and_what_repeats_it(page):
     assert "within=[&#39;ward&#39;]" in text
 
 
+def test_a_run_that_was_stopped_says_so(clinic_lab_and_watch, tmp_path):
+    status = Status("stopped", "Stopped when asked to.")
+    options = runs.to_toml({"tables": ["clinic.csv", "lab.csv", "watch.csv"]}, title="x")
+    runs.write_run(replace(clinic_lab_and_watch, status=status), tmp_path / "run", configuration=options)
+    page = Page(tmp_path)
+    text = page.client.get("/run?at=run").text
+    page.close()
+    assert "<li>Stopped when asked to.</li>" in text
+    assert "These lines search to the end, and may find more." in text
+
+
 def test_a_row_shows_both_records_all_columns_and_candidates(page, clinic_lab_and_watch):
     links = clinic_lab_and_watch
     row = 7
@@ -685,13 +696,15 @@ def test_a_job_that_ran_when_the_server_was_killed_can_go_on(tmp_path):
     jobs.close()
     place = tmp_path / "jobs" / "4"
     place.mkdir()
-    kept = vars(Job(4, "run", ("link", "a.csv"), state="running", started=time.time()))
+    kept = vars(Job(4, "run", ("link", "a.csv"), state="running", started=time.time() - 5000))
     (place / "job.json").write_text(json.dumps(kept))
+    (place / "progress.json").write_text('{"seconds": 6.0, "stages": []}')
     (tmp_path / "jobs" / "5").mkdir()
     (tmp_path / "jobs" / "5" / "job.json").write_text('{"number": 5, "ru')
     again = Jobs(tmp_path / "jobs", tmp_path)
     assert [job.number for job in again.all()] == [4]
     assert again.get(4).state == "cut off"
+    assert job_view(again.get(4), again.progress(4), ahead=0)["seconds"] == "6 s", "it did not work in between"
     assert again.get(4).can_go_on
     again.close()
 

@@ -184,6 +184,16 @@ def test_choices_survive_the_way_back_and_columns_are_offered_in_the_order_of_th
     playwright.expect(page.locator("#look")).to_be_enabled()
 
 
+def test_the_page_says_when_nobody_answers_any_more(window):
+    page = window.page
+    playwright.expect(page.locator("#lost")).to_be_hidden()
+    page.route("**/jobs", lambda route: route.abort())
+    playwright.expect(page.locator("#lost")).to_contain_text("The page gets no answer.", timeout=15_000)
+    page.unroute("**/jobs")
+    playwright.expect(page.locator("#lost")).to_be_hidden(timeout=15_000)
+    window.trouble = [one for one in window.trouble if "ERR_FAILED" not in one]
+
+
 @pytest.mark.slow
 def test_a_kill_of_the_work_a_queue_two_browsers_and_stop(chromium, server, window, tmp_path):
     page, (clinic, lab, _) = window.page, hard_tables()
@@ -209,8 +219,10 @@ def test_a_kill_of_the_work_a_queue_two_browsers_and_stop(chromium, server, wind
     playwright.expect(other.page.locator("#state")).to_contain_text("Best so far", timeout=LONG)
     other.page.get_by_role("button", name="Stop").click()
     playwright.expect(other.page.locator(".chip")).to_have_text("Stopped", timeout=LONG)
+    playwright.expect(other.page.locator("#state")).to_contain_text("The best result so far is kept.")
     other.page.get_by_role("link", name="Look at the result").click()
     other.page.wait_for_selector("html[data-ready=yes]", timeout=LONG)
+    playwright.expect(other.page.locator("header")).to_contain_text("Stopped when asked to")
     assert len(runs.read_run(tmp_path / "second").links.matches) == 80
     page.wait_for_url("**/run?at=first", timeout=LONG)
     other.close()

@@ -28,6 +28,7 @@ _COMMAND = "from keyless.cli import main; main()"
 _PYTHON = (sys.executable, "-P", "-c")
 """Without -P, a file of the start folder that is called like a module, such as `json.py`, would be run."""
 
+_KEPT = "The best result so far is kept."
 _LINKED, _NOT_LINKED, _INTERRUPTED = 0, 3, 130
 _WRONG = (1, 2)
 _PREFIX = "keyless: "
@@ -81,7 +82,9 @@ class Jobs:
         self._jobs = {job.number: job for job in self._read()}
         for job in list(self._jobs.values()):
             if job.state == "running":
-                self._ended(job, "cut off", "The page was closed or killed while this run worked.")
+                worked = self.progress(job.number)["seconds"]
+                message = "The page was closed or killed while this run worked."
+                self._keep(replace(job, state="cut off", message=message, ended=job.started + worked))
         self._thread = threading.Thread(target=self._work, name="keyless work", daemon=True)
         self._thread.start()
 
@@ -226,7 +229,7 @@ class Jobs:
         if code in (_LINKED, _NOT_LINKED):
             return "done", ""
         if code == _INTERRUPTED:
-            return "stopped", words
+            return "stopped", _KEPT if (self._root / job.run / "run.json").is_file() else words
         if code in _WRONG:
             return "failed", words
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"

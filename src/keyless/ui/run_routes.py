@@ -124,8 +124,9 @@ def routes(desk: Desk) -> "APIRouter":
 
 
 def _whole(opened: Opened) -> dict[str, Any]:
+    warnings = opened.record.get("warnings", ())
     return opened.values | {
-        "warnings": opened.record.get("warnings", ()),
+        "warnings": [*filter(None, [opened.links.status.advice]), *warnings],
         "reference": opened.links.reference,
         # Where the link itself is in doubt, the surest matches are the ones to check.
         "surest_first": state(opened.links.evidence) == "map",
@@ -134,7 +135,8 @@ def _whole(opened: Opened) -> dict[str, Any]:
 
 def _repeat(opened: Opened) -> dict[str, Any]:
     lines = python_lines(opened.options, opened.links) if opened.options.get("tables") else ""
-    return {"command": opened.record.get("command") or "", "python": lines}
+    stopped = opened.links.status.reason == "stopped"
+    return {"command": opened.record.get("command") or "", "python": lines, "stopped": stopped}
 
 
 def _made(opened: Opened, place: Path, what: str, form: str, threshold: float | None) -> Path:

@@ -11,9 +11,19 @@ const ask = async (address, options = {}) => {
   return body;
 };
 const poll = (element, act, wait = 1000) => {
+  const place = byId("lost");
+  let failed = 0;
   const again = async () => {
-    try { await act(await ask(element.dataset.poll)); element.removeAttribute("data-lost"); } catch { element.dataset.lost = "yes"; }
-    if (element.dataset.over !== "yes") setTimeout(again, wait);
+    try {
+      act(await ask(element.dataset.poll));
+      failed = 0;
+    } catch (error) {
+      failed += 1;
+      if (error.name !== "TypeError") place.textContent = error.message;
+    }
+    // One failure may be a page that is just left.
+    place.hidden = failed < 2;
+    setTimeout(again, wait);
   };
   setTimeout(again, wait);
 };
