@@ -134,6 +134,15 @@ def test_every_answer_has_the_policy_and_may_not_be_kept(page):
     assert re.search("default-src [^;]*", POLICY)[0] == "default-src 'none'"
 
 
+@pytest.mark.parametrize(("path", "status"), [("/nothing", 404), ("/job/x", 422), ("/run", 422), ("/link", 405)])
+def test_addresses_of_no_page_are_answered_in_words(page, path, status):
+    answer = page.client.get(path)
+    assert answer.status_code == status
+    assert 'role="alert">There is no page of this address.</p>' in answer.text
+    told = page.client.get(path, headers={"accept": "application/json"})
+    assert told.json() == {"error": "There is no page of this address."}
+
+
 # Which files it sees.
 
 ESCAPES = [
@@ -243,6 +252,7 @@ def test_uploads_are_limited_in_size_whatever_the_browser_says(page):
     for content in (b"1,2\n" * 3000, chunks()):
         answer = send(page.client, "big.csv", content)
         assert answer.status_code == 400
+        assert "big.csv: must have at most 0.01 MB" in answer.json()["error"]
         assert "--max-upload" in answer.json()["error"]
     assert send(page.client, "none.csv", b"").status_code == 400
     assert list((page.folder.own / "uploads").iterdir()) == []

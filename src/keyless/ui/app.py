@@ -121,7 +121,9 @@ def make_app(desk: Desk) -> "FastAPI":
         desk: what the routes work on.
     """
     from fastapi import FastAPI, Request
+    from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse, PlainTextResponse, Response
+    from starlette.exceptions import HTTPException
 
     from keyless.ui import run_routes, work_routes
 
@@ -140,6 +142,11 @@ def make_app(desk: Desk) -> "FastAPI":
             request, printable(f"unexpected {type(error).__name__}: {error}. This is a mistake in keyless."), 500
         )
 
+    def no_page(request: Request, error: Exception) -> Response:
+        return told(request, "There is no page of this address.", getattr(error, "status_code", 422))
+
+    app.add_exception_handler(HTTPException, no_page)
+    app.add_exception_handler(RequestValidationError, no_page)
     for kind in (KeylessError, OSError, MemoryError):
         app.add_exception_handler(kind, refused)
     app.add_exception_handler(Exception, unexpected)

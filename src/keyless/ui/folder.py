@@ -251,7 +251,7 @@ class Upload:
         """Refuse a size that is too large."""
         if size > self._most:
             raise InputError(
-                f"{self._shown}: must have at most {self._most / 1e6:,.0f} MB. Put it into the start folder, or start "
+                f"{self._shown}: must have at most {self._most / 1e6:,g} MB. Put it into the start folder, or start "
                 "keyless ui with a larger --max-upload."
             )
 
