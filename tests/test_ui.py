@@ -564,6 +564,8 @@ def test_held_out_answers_tell_the_share_and_are_not_given_to_the_next_link(revi
     answer_all(page, links, truth)
     text, _ = asked(page)
     assert "This round is done" in text
+    assert f"{review.CHOSEN} known pairs, 0 not the same, 0 cannot tell, {review.DRAWN} held out" in text
+    assert 'id="again"' in text
     written = pairs(page)
     held = written[written["held_out"] == "yes"]
     assert len(written) == review.CHOSEN + review.DRAWN
@@ -642,17 +644,36 @@ def test_the_share_of_a_run_that_was_linked_again_is_called_rough(reviewed, clin
     runs.write_run(links, page.folder.root / job.run, configuration=runs.to_toml(options, title="x"))
     text = page.client.get("/review", params={"at": job.run}).text
     assert "Some of these answers were given about an earlier run" in text
+    assert 'id="again"' not in text, "the run was linked with these answers"
+    page.client.post("/review/undo", data={"at": job.run})
+    page.client.post("/review/undo", data={"at": job.run})
+    assert 'id="again"' in page.client.get("/review", params={"at": job.run}).text
 
 
-def test_rows_drawn_at_random_are_drawn_evenly_and_never_ones_that_the_link_was_told(clinic_lab_and_watch):
+def test_rows_drawn_at_random_are_matched_and_never_ones_that_the_link_was_told(clinic_lab_and_watch):
     links = clinic_lab_and_watch
     told = {"told": {"known": {"lab": [[row, 0] for row in range(0, 60, 2)]}}}
     knowing = replace(links, choices=dict(links.choices) | told)
-    drawn = review._drawn(knowing, set(), 90)
-    assert len({(one.table, one.row) for one in drawn}) == 90
-    assert all(one.row % 2 for one in drawn if one.table == "lab")
-    assert sum(one.table == "watch" for one in drawn) == 60
-    assert all(one.held_out for one in drawn)
+    drawn = {(one.table, one.row) for one in review._drawn(knowing, set(), 120)}
+    matched = {name: np.flatnonzero(links.permutations[name] >= 0).tolist() for name in ("lab", "watch")}
+    assert 0 < len(matched["watch"]) < 60, "some rows have no match"
+    lab = {("lab", row) for row in matched["lab"] if row % 2}
+    assert drawn == lab | {("watch", row) for row in matched["watch"]}
+    assert all(one.held_out for one in review._drawn(knowing, set(), 120))
+
+
+def test_the_share_is_that_of_matches(clinic_lab_and_watch):
+    links = clinic_lab_and_watch
+    rows, watch = links.tables[0].row_ids, links.tables[2].row_ids
+    match = links.permutations["watch"]
+    alone, (one, two) = int(np.flatnonzero(match < 0)[0]), np.flatnonzero(match >= 0)[:2].tolist()
+    answers = [
+        review.Answer(rows[alone], "watch", watch[0], "same", held_out=True),
+        review.Answer(rows[one], "watch", watch[match[one]], "same", held_out=True),
+        review.Answer(rows[two], "watch", "", "not the same", watch[match[two]], held_out=True),
+    ]
+    assert review.share(links, answers[:1]) is None, "a row without match is no match that is wrong"
+    assert review.share(links, answers) == rate(1, 2)
 
 
 def test_ids_that_a_spreadsheet_would_run_survive_in_the_file(linked_by_hand, tmp_path):

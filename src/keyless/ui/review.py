@@ -259,7 +259,7 @@ def _rows_of(links: Links, done: set[tuple[str, str]]) -> set[int]:
 
 
 def _drawn(links: Links, done: set[tuple[str, str]], most: int) -> list[Asked]:
-    """Return rows drawn at random, the same for the same run, that were not answered."""
+    """Return matched rows drawn at random, the same for the same run, that were not answered."""
     labels, told = links.tables[0].row_ids, _told(links)
     places = [(table, row) for table in links.found for row in range(len(labels))]
     found: list[Asked] = []
@@ -267,9 +267,9 @@ def _drawn(links: Links, done: set[tuple[str, str]], most: int) -> list[Asked]:
         table, row = places[k]
         if len(found) == most:
             break
-        if (str(labels[row]), table) in done or (table, row) in told:
-            continue
         match = int(links.found[table].permutation[row])
+        if match < 0 or (str(labels[row]), table) in done or (table, row) in told:
+            continue
         why = "This row was drawn at random. Its answer is not given to the next link; it checks the matches."
         found.append(Asked(table, row, match, why, "", held_out=True))
     return found
@@ -278,7 +278,7 @@ def _drawn(links: Links, done: set[tuple[str, str]], most: int) -> list[Asked]:
 def share(links: Links, answers: Iterable[Answer]) -> Rate | None:
     """Return which share of the matches is right, by the answers that were held out; None where there are none.
 
-    Rows whose partner the link was told are passed over: there is nothing to check.
+    Rows without a match, and those whose partner the link was told, are passed over: there is nothing to check.
 
     Args:
         links: the result.
@@ -292,6 +292,8 @@ def share(links: Links, answers: Iterable[Answer]) -> Rate | None:
         if not one.held_out or one.answer == "cannot tell" or (one.table, row) in told:
             continue
         match = int(links.found[one.table].permutation[row])
+        if match < 0:
+            continue
         if one.row_id:
             total += 1
             right += match == ids[one.table][one.row_id]

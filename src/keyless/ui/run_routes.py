@@ -209,16 +209,19 @@ class Reviews:
             answers = self.answers(opened)
             left = self._left(at, opened, answers)
             links = opened.links
-            known = sum(bool(one.row_id) and not one.held_out for one in answers)
+            used = [one for one in answers if not one.held_out]
+            carried = self.carried(opened)
             values: dict[str, Any] = {
                 "at": at,
                 "left": len(left),
                 "given": len(answers),
-                "known": known,
-                "denied": sum(bool(one.not_row_id) and not one.held_out for one in answers),
-                "held_out": sum(one.held_out for one in answers),
+                "known": sum(bool(one.row_id) for one in used),
+                "denied": sum(one.answer == "not the same" for one in used),
+                "unknown": sum(one.answer == "cannot tell" for one in used),
+                "held_out": len(answers) - len(used),
                 "share": review.share(links, answers),
-                "carried": any(one.held_out for one in self.carried(opened)),
+                "carried": any(one.held_out for one in carried),
+                "new": used != [one for one in carried if not one.held_out],
                 "last": answers[-1] if answers else None,
                 "asked": None,
                 "verdict": links.evidence.verdict,
