@@ -819,6 +819,10 @@ def test_the_work_is_told_in_words():
     assert [one["seconds"] for one in view["stages"]] == ["5 s", "15 s"], "and count for the stage at work"
     shown = " ".join(templates().get_template("job-state.html").render(job=view | {"has_result": False}).split())
     assert "20 s so far. Best so far: 2.2 nats a row" in shown
+    limited = job_view(replace(job, words=("link", "a", "b", "--max-time=90")), {}, ahead=0)
+    assert limited["rest"] in ("1 min 10 s", "1 min 9 s")
+    for odd in (replace(job, words=("--max-time=inf",)), replace(job, words=("--max-time=9",), state="done")):
+        assert job_view(odd, {}, ahead=0)["rest"] == ""
     assert "1 of 3, 15 s" in shown
     assert "3 of" not in shown, "how far a stage came that is over tells nothing"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +20,9 @@ STATES = {
     "failed": "Failed",
     "cut off": "Cut off",
 }
+
+
+_LIMIT = re.compile(r"--max-time=(\d{1,9}(?:\.\d*)?)")
 
 
 def clock(seconds: float) -> str:
@@ -61,6 +65,8 @@ def job_view(job: Job, progress: Mapping[str, Any], *, ahead: int) -> dict[str, 
             }
         )
     scored = [one["objective"] for one in stages if one["name"] in SCORED and one["objective"] is not None]
+    limits = [float(found[1]) for word in job.words if (found := _LIMIT.fullmatch(word))]
+    rest = clock(max(0.0, limits[0] - (until - job.started))) if limits and job.state == "running" else ""
     return {
         "number": job.number,
         "state": job.state,
@@ -69,6 +75,7 @@ def job_view(job: Job, progress: Mapping[str, Any], *, ahead: int) -> dict[str, 
         "message": job.message,
         "ahead": ahead,
         "seconds": clock(until - job.started) if job.started else "",
+        "rest": rest,
         "best": f"{scored[-1]:.1f}" if scored else "",
         "stages": lines,
         "can_go_on": job.can_go_on,
