@@ -57,7 +57,7 @@ def walk(view: Page) -> None:
     expect(view.locator(".columns[aria-busy=false] tbody")).to_have_count(2, timeout=PATIENCE)
     take(view, "columns")
     view.click("button.main")
-    view.wait_for_selector(".stages li:nth-child(3)", timeout=PATIENCE)
+    expect(view.locator(".stages .now")).to_contain_text(" left", timeout=PATIENCE)
     take(view, "work", height=480)
     view.wait_for_url("**/run?at=run", timeout=PATIENCE)
     view.wait_for_selector("html[data-ready=yes]", timeout=PATIENCE)

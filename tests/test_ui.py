@@ -782,6 +782,21 @@ def test_python_lines_say_what_the_command_said(clinic_lab_and_watch):
     assert given == {"shared": {"a": "b"}, "random_state": 0, "max_time": 5.0}
 
 
+def test_python_lines_read_ids_as_their_tables_have_them(linked_by_hand, tmp_path, monkeypatch):
+    values = np.random.default_rng(3).normal(size=(6, 2))
+    names = pd.Index([f"S{k}" for k in range(6)])
+    tables = {name: pd.DataFrame(values * (k + 1), columns=["x", "y"]) for k, name in enumerate("abc")}
+    tables["c"].index = names
+    links = linked_by_hand(tables, [np.arange(6)] * 2, rank=1)
+    monkeypatch.chdir(tmp_path)
+    Path("known.csv").write_text("reference_id,table,row_id\n0,b,1\n2,c,S3\n4,b,\n")
+    text = python_lines({"tables": ["a.csv", "b.csv", "c.csv"], "known-pairs": "known.csv"}, links)
+    calls = []
+    code = text.replace("import keyless\n", "")
+    exec(code, {"keyless": type("K", (), {"link": staticmethod(lambda *_, **given: calls.append(given))})})
+    assert calls[0]["known_pairs"].to_numpy().tolist() == [[0, "b", 1], [2, "c", "S3"]]
+
+
 def test_progress_is_kept_in_a_file_for_other_programs(tmp_path):
     from keyless.cli.progress import _into_file
     from keyless.progress import Stages

@@ -146,9 +146,8 @@ def python_lines(options: Mapping[str, Any], links: Links) -> str:
         path = options.get(name)
         if path:
             variable = name.replace("-", "_")
-            whole = _whole_ids(links)
             before.append(f"{variable} = read_cells({str(path)!r}, Reading())")
-            before.append(f'{variable} = {variable}[{variable}["row_id"] != ""]{whole}')
+            before += _whole_ids(f'{variable} = {variable}[{variable}["row_id"] != ""]', links)
             given[variable] = variable
     for name, value in options.items():
         usual = value in _USUAL and name != "repeats"
@@ -185,11 +184,24 @@ def _reading(options: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _whole_ids(links: Links) -> str:
-    """Return how ids that are read as text become numbers, where the tables' rows are called by numbers."""
-    tables = (links.tables[0], links.tables[1])
-    whole = [name for name, table in zip(("reference_id", "row_id"), tables, strict=True) if _numbered(table.row_ids)]
-    return f".astype({{{', '.join(f'{name!r}: int' for name in whole)}}})" if whole else ""
+def _whole_ids(pairs: str, links: Links) -> list[str]:
+    """Return lines that read pairs, whose ids are text, with numbers where the rows of a table are called by numbers.
+
+    Args:
+        pairs: the line that reads them.
+        links: the result.
+    """
+    variable = pairs.partition(" ")[0]
+    reference, *others = links.tables
+    numbered = [table.name for table in others if _numbered(table.row_ids)]
+    whole = ["reference_id"] * _numbered(reference.row_ids) + ["row_id"] * (len(numbered) == len(others))
+    lines = [pairs + (f".astype({{{', '.join(f'{name!r}: int' for name in whole)}}})" if whole else "")]
+    if 0 < len(numbered) < len(others):
+        both = f'zip({variable}["table"], {variable}["row_id"])'
+        lines.append(f"{variable} = {variable}.assign(")
+        lines.append(f"    row_id=[int(row) if table in {numbered!r} else row for table, row in {both}]")
+        lines.append(")")
+    return lines
 
 
 def _numbered(ids: Iterable[Any]) -> bool:
