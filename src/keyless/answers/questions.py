@@ -38,9 +38,9 @@ _CANDIDATES = 5
 _BETTER_THAN_A_GUESS = 1.5
 """A candidate is shown if it is more than this many times as likely as a row of the table drawn at random."""
 
-_FACTORS = 12
-"""Leading factors of the reference by which a map is pinned. All count alike: both tables have weak ones in common,
-too."""
+_FACTORS = 40
+"""The most factors of the reference by which a map is pinned, of those that stand out of its noise. All count alike:
+both tables have weak ones in common, too."""
 
 _MOST_ROWS = 5_000
 """Most rows among which the best ones to ask for are sought; of a larger table so many are taken, evenly."""
@@ -169,7 +169,7 @@ def _candidates(links: Any, name: str, rows: Sequence[int]) -> list[tuple[tuple[
 def _pinning(links: Any, free: BoolArray, count: int, told: IntArray, verdict: str) -> list[Chosen]:
     """Return the rows that pin a map best: far out, and spread over the factors."""
     rows = _evenly(np.arange(len(free)))
-    scores = _factors(links, 0, rows, _FACTORS)
+    scores = _factors(links, 0, rows, _FACTORS, signal=True)
     among = np.flatnonzero(free[rows])
     begun = scores[np.isin(rows, told)]
     chosen = rows[among[design(scores[among], count, begun=begun)]]
@@ -195,7 +195,7 @@ def _evenly(rows: IntArray) -> IntArray:
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(np.int64))]
 
 
-def _factors(links: Any, number: int, rows: IntArray, most: int) -> NumpyArray:
+def _factors(links: Any, number: int, rows: IntArray, most: int, *, signal: bool = False) -> NumpyArray:
     """Return the leading factors of some rows of a table; those of rows with many gaps are near 0.
 
     Args:
@@ -203,11 +203,14 @@ def _factors(links: Any, number: int, rows: IntArray, most: int) -> NumpyArray:
         number: of the table.
         rows: its rows.
         most: how many factors, at most.
+        signal: whether factors that do not stand out of the table's noise are left out.
     """
     table = links._used(links.tables[number])
     scores = links.model.scores(number, table.block, rows=rows)
     side = Side(scores, table.block.mask[rows], scales="identity", max_rank=most, name=table.name)
-    return side.factors().scores[np.argsort(side.order)]
+    factors = side.factors()
+    scores = factors.scores[:, : factors.signal_rank or None] if signal else factors.scores
+    return scores[np.argsort(side.order)]
 
 
 def design(scores: NumpyArray, count: int, *, begun: NumpyArray) -> IntArray:

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 from scipy.stats import gamma
 
+from keyless.arrays import BoolArray
 from keyless.engine.forms import Form
 from keyless.engine.matches import matched
 from keyless.engine.replicates import averaged_over_replicates
 from keyless.engine.search import Search
+from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.progress import Deadline, cut_short, is_late
 
@@ -32,6 +34,10 @@ _PROVEN = 1e-3
 
 _PARTS = 10
 """Into how many parts known pairs are dealt. Each part is left out of one search."""
+
+_FAR_OUT = 0.9
+"""Share of the rows of its table that are nearer to the mean than a row that lies far out. Such a row has few possible
+partners, which lie far out as well, so a map foretells it that places hardly any other row."""
 
 _HOPELESS, _PARTS_OF_HOPELESS = 0.3, 5
 """If the same probability is above `_HOPELESS` after `_PARTS_OF_HOPELESS` parts, known pairs will hardly prove the map,
@@ -81,22 +87,26 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
     row may have, its true partner has rank r by this map. If the map says nothing, r/c is uniform, and the sum of
     −log(r/c) over m pairs follows a gamma distribution of shape m. Ranks count from 1, so that the test is cautious.
 
+    Pairs of rows far out are never forgotten: that they are foretold says nothing about other rows.
+
     Args:
         form: factors of both tables.
         limits: which pairs may be matched, with those that are known.
         deadline: when the search under way is given up; the part that it left out does not count.
     """
-    known = limits.known
+    far = [_far_out(side)[rows] for side, rows in zip((form.left, form.right), limits.known.T, strict=True)]
+    telling = limits.known[~(far[0] | far[1])]
+    always = limits.known[far[0] | far[1]]
     shares: list[float] = []
     first, expected = 0, 0.0
-    if len(known) < FEWEST_KNOWN:
+    if len(limits.known) < FEWEST_KNOWN or not len(telling):
         return Foretold()
     views = [view for view in form.searched if view.scales == form.scales] or form.searched[:1]
-    for part in range(min(_PARTS, len(known))):
+    for part in range(min(_PARTS, len(telling))):
         if is_late(deadline) or (part >= _PARTS_OF_HOPELESS and _chance(shares) > _HOPELESS):
             break
-        forgotten = known[part::_PARTS]
-        others = replace(limits, known=np.delete(known, np.s_[part::_PARTS], axis=0))
+        forgotten = telling[part::_PARTS]
+        others = replace(limits, known=np.concatenate([always, np.delete(telling, np.s_[part::_PARTS], axis=0)]))
         start = np.zeros(limits.shape)
         start[others.known[:, 0], others.known[:, 1]] = 1.0
         ratios: Any = None
@@ -113,6 +123,12 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
             first += rank == 1
             shares.append(rank / max(len(free), 1))
     return Foretold(len(shares), first, expected, _chance(shares))
+
+
+def _far_out(factors: Factors) -> BoolArray:
+    """Tell which rows lie far out."""
+    distance = np.sum(factors.compact**2, axis=1)
+    return np.asarray(distance > np.quantile(distance, _FAR_OUT))
 
 
 def _chance(shares: list[float]) -> float:

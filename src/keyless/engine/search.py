@@ -243,6 +243,7 @@ class Search:
         self.most_nats = float(np.log(max(map(len, self.rows))))
         self.by_moments = moment_maps(first.left, first.right)
         self.pool: list[_Candidate] = []
+        self.from_known: list[_Candidate] = []
         self.choices: list[IntArray] = []
         self.numbers = count()
         self.together, self.made = np.zeros(among.shape, dtype=np.float32), 0
@@ -355,6 +356,7 @@ class Search:
                 coupling = grown_from(view.growth, known, rank)
                 found = view.judged(view.growth.again(coupling, steps=_STEPS))
                 self._take(f"known pairs with {rank} factors", found, counts=number == 0)
+                self.from_known.append(found)
 
     def _seed_ranks(self, known: IntArray) -> list[int]:
         """Return the numbers of factors with which a map grows from known pairs; none where no pair is known."""
@@ -412,7 +414,9 @@ class Search:
     def _finished(self) -> Form:
         """Return the best of the candidates once they are refined, matched among all rows."""
         refined: list[tuple[_Candidate, Matching]] = []
-        for one in self.pool[:_REFINED]:
+        # Crossing may raise the scores of wrong candidates above that of a right one that is not refined yet.
+        best = self.pool[:_REFINED]
+        for one in [*best, *(known for known in self.from_known if not any(known is other for other in best))]:
             late = is_late(self.deadline)
             if late and refined:
                 break
