@@ -47,7 +47,7 @@ def matched(ratios: NumpyArray, every_row: bool | None) -> tuple[IntArray, Poste
     """
     thinned = less_crowding(ratios)
     if every_row:
-        return _every_row(thinned, every_row_matched(thinned))
+        return _every_row(thinned)
     listed = _possible(thinned)
     first = posterior(listed)
     # Rows that look like each other by chance are allowed for.
@@ -55,14 +55,18 @@ def matched(ratios: NumpyArray, every_row: bool | None) -> tuple[IntArray, Poste
     chances = posterior(listed)
     permutation = _stated(listed, chances)
     if every_row is None and _hold_the_same_rows(thinned, permutation, first):
-        # Rows that fit nobody would take partners away from rows that fit. So they are matched with each other.
-        return _every_row(thinned, _completed(_stated(_possible(thinned), first), thinned))
+        return _every_row(thinned)
     return permutation, chances, False
 
 
-def _every_row(ratios: NumpyArray, whole: IntArray) -> tuple[IntArray, Posterior, bool]:
-    """Return what `matched` does where every row has a partner: however bad a match is, its row needs it."""
-    return whole, posterior(_possible(ratios, whole), every_row=True), True
+def _every_row(ratios: NumpyArray) -> tuple[IntArray, Posterior, bool]:
+    """Return what `matched` does where every row has a partner: however bad a match is, its row needs it.
+
+    The matches are those of which most are expected to be right, so they cannot contradict the probabilities.
+    """
+    chances = posterior(_possible(ratios, every_row_matched(ratios)), every_row=True)
+    likelihood = np.where(np.isfinite(ratios), chances.pairs.toarray(), -np.inf)
+    return every_row_matched(likelihood), chances, True
 
 
 def _hold_the_same_rows(ratios: NumpyArray, permutation: IntArray, chances: Posterior) -> bool:
@@ -106,16 +110,6 @@ def _stated(ratios: sparse.csr_array, chances: Posterior) -> IntArray:
     return likely_matches(_best_matches(ratios, chances), chances)
 
 
-def _completed(permutation: IntArray, ratios: NumpyArray) -> IntArray:
-    """Return the matches, with the rows that have none matched to each other."""
-    rows = np.flatnonzero(permutation < 0)
-    columns = np.setdiff1d(np.arange(ratios.shape[1]), permutation)
-    completed = permutation.copy()
-    if len(rows) and len(columns):
-        completed[rows] = np.append(columns, -1)[every_row_matched(ratios[np.ix_(rows, columns)])]
-    return completed
-
-
 def likely_matches(permutation: IntArray, chances: Posterior) -> IntArray:
     """Return the matches that are likely enough to be stated; −1 for all other rows.
 
@@ -141,7 +135,7 @@ def _possible(ratios: NumpyArray, permutation: IntArray | None = None) -> sparse
         permutation: matches that are kept, however low their ratios; None: pairs with ratios far below 0 are not worth
             a look.
     """
-    highest = [ratios.max(axis=axis, keepdims=True, initial=-np.inf) for axis in (1, 0)]
+    highest = _highest(ratios)
     possible = np.isfinite(ratios) & (ratios > np.minimum(*highest) - FAR_BEHIND)
     if permutation is None:
         possible &= ratios > -FAR_BEHIND
@@ -157,6 +151,11 @@ def _possible(ratios: NumpyArray, permutation: IntArray | None = None) -> sparse
         possible[rows, permutation[rows]] = True
     rows, columns = np.nonzero(possible)
     return sparse.csr_array((ratios[rows, columns].astype(np.float64), (rows, columns)), shape=ratios.shape)
+
+
+def _highest(ratios: NumpyArray) -> list[NumpyArray]:
+    """Return the highest ratio of each row and of each column; −∞ where no pair may be."""
+    return [ratios.max(axis=axis, keepdims=True, initial=-np.inf) for axis in (1, 0)]
 
 
 def sharpness(ratios: NumpyArray, permutation: IntArray) -> float:
