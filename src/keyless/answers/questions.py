@@ -3,13 +3,16 @@
 What helps depends on what is in doubt:
 
 * no map is believed: known pairs of rows pin a map as they pin a regression of one table's factors on the other's. So
-  rows are asked for, one after the other, whose answers leave the map least uncertain (a greedy D-optimal design);
+  rows are asked for, one after the other, whose answers leave the map least uncertain (a greedy D-optimal design).
+  These rows lie far out and prove nothing about others. Once they may have led to the right map, every second question
+  is about an ordinary row: if the map foretells the partners of such rows, it is right;
 * a mirror image of the map fits as well: rows that every image moves far tell the images apart;
 * the map is believed, but rows are too alike: those rows are asked for whose answer settles most rows.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
@@ -24,6 +27,7 @@ from keyless.answers.distributions import distribution, likeliest_partners, soft
 from keyless.answers.labels import row_number
 from keyless.arrays import BoolArray, IntArray, NumpyArray, check_count
 from keyless.engine import Side
+from keyless.engine.foretold import far_out
 from keyless.engine.forms import ROWS_PER_FACTOR
 from keyless.engine.symmetry import LEADING, OUTERMOST, SOFT_CORRELATION, turns
 from keyless.errors import InputError, printable
@@ -41,6 +45,13 @@ _BETTER_THAN_A_GUESS = 1.5
 _FACTORS = 40
 """The most factors of the reference by which a map is pinned, of those that stand out of its noise. All count alike:
 both tables have weak ones in common, too."""
+
+_PINNED = 1 / 3
+"""Share of the factors of the reference that known rows must pin before ordinary rows are asked for as well, to check
+the map. Rows that fit a map of some factors help to find the others."""
+
+_TELL_IMAGES_APART = 3
+"""Known rows that tell all mirror images apart: if a map is still in doubt, it is so for another reason."""
 
 _MOST_ROWS = 5_000
 """Most rows among which the best ones to ask for are sought; of a larger table so many are taken, evenly."""
@@ -135,10 +146,10 @@ def _asked(links: Any, name: str, count: int, skip: Sequence[int]) -> list[Quest
         return []
     if link.evidence.believed or link.evidence.doubt == "repeats":
         chosen = _settling(links, name, free, count)
-    elif link.evidence.ambiguous and link.evidence.belief >= _CLEAR:
+    elif link.evidence.ambiguous and link.evidence.belief >= _CLEAR and len(told) < _TELL_IMAGES_APART:
         chosen = _telling_images_apart(links, name, free, count)
     else:
-        chosen = _pinning(links, free, count, told, link.evidence.verdict)
+        chosen = _pinning(links, name, free, count, told)
     rows = [row for row, *_ in chosen]
     listed = _candidates(links, name, rows)
     labels = links.tables[0].row_ids
@@ -166,28 +177,44 @@ def _candidates(links: Any, name: str, rows: Sequence[int]) -> list[tuple[tuple[
 # --- no map is believed ----------------------------------------------------------------------------------------------
 
 
-def _pinning(links: Any, free: BoolArray, count: int, told: IntArray, verdict: str) -> list[Chosen]:
-    """Return the rows that pin a map best: far out, and spread over the factors."""
+def _pinning(links: Any, name: str, free: BoolArray, count: int, told: IntArray) -> list[Chosen]:
+    """Return the rows that pin a map best, far out and spread over the factors; and rows that check the map."""
+    link, verdict = links.found[name], links.found[name].evidence.verdict
     rows = _evenly(np.arange(len(free)))
     scores = _factors(links, 0, rows, _FACTORS, signal=True)
-    among = np.flatnonzero(free[rows])
-    begun = scores[np.isin(rows, told)]
-    chosen = rows[among[design(scores[among], count, begun=begun)]]
     size = scores.shape[1]
+    among = np.flatnonzero(free[rows])
+    pinning = rows[among[design(scores[among], count, begun=scores[np.isin(rows, told)])]].tolist()
+    ordinary = rows[among[~far_out(scores)[among]]]
+    sure = np.where(link.permutation >= 0, link.probability, 0.0)[ordinary]
+    checking = ordinary[np.argsort(-sure, kind="stable")].tolist()
     far = np.sqrt(np.sum(scores**2, axis=1) / np.mean(np.sum(scores**2, axis=1)))
     distance = dict(zip(rows.tolist(), far.tolist(), strict=True))
-    return [
-        (
-            row,
-            "map",
-            f"It pins the map between the tables: this row is {distance[row]:.1f} times as far from the mean row as "
-            "rows are on average, in a direction that the rows known or asked for before say least about.",
-            f"With this answer the map is pinned in {min(known, size)} of the {size} strongest directions of the "
-            f"reference. When it is pinned in a third of them, or some more, the verdict is expected to change from "
-            f"{verdict} to linked, if the tables can be linked at all.",
-        )
-        for known, row in enumerate(chosen.tolist(), start=len(told) + 1)
-    ]
+    chosen: list[Chosen] = []
+    for known in range(len(told) + 1, len(told) + 1 + min(count, len(among))):
+        beyond = known - max(math.ceil(_PINNED * size), _TELL_IMAGES_APART)
+        checks = beyond > 0 and beyond % 2 == 1
+        taken = {row for row, *_ in chosen}
+        row = next(row for row in (*(checking if checks else ()), *pinning, *checking) if row not in taken)
+        if checks:
+            why = (
+                "It checks the map between the tables: this row is an ordinary one, and its partner is surer than most."
+            )
+            then = (
+                f"When the map foretells some such answers, the verdict is expected to change from {verdict} to linked."
+            )
+        else:
+            why = (
+                f"It helps to find the map between the tables: this row is {distance[row]:.1f} times as far from the "
+                "mean row as rows are on average, and differs most from the rows that are known or asked for before."
+            )
+            then = (
+                f"The rows of the reference differ in {size} main directions; with this answer {min(known, size)} of "
+                f"them are known. From a third of them on, the verdict is expected to change from {verdict} to linked, "
+                "if the tables can be linked at all."
+            )
+        chosen.append((row, "map", why, then))
+    return chosen
 
 
 def _evenly(rows: IntArray) -> IntArray:

@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 from scipy.stats import gamma
 
-from keyless.arrays import BoolArray
+from keyless.arrays import BoolArray, NumpyArray
 from keyless.engine.forms import Form
 from keyless.engine.matches import matched
 from keyless.engine.replicates import averaged_over_replicates
 from keyless.engine.search import Search
-from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
 from keyless.progress import Deadline, cut_short, is_late
 
-__all__ = ["FEWEST_KNOWN", "Foretold", "foretold_by_others"]
+__all__ = ["FEWEST_KNOWN", "Foretold", "far_out", "foretold_by_others"]
 
 FEWEST_KNOWN = 4
 """Known pairs below which none is left out: at least three are needed to lead a search."""
@@ -94,7 +93,8 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
         limits: which pairs may be matched, with those that are known.
         deadline: when the search under way is given up; the part that it left out does not count.
     """
-    far = [_far_out(side)[rows] for side, rows in zip((form.left, form.right), limits.known.T, strict=True)]
+    sides = form.left.compact, form.right.compact
+    far = [far_out(factors)[rows] for factors, rows in zip(sides, limits.known.T, strict=True)]
     telling = limits.known[~(far[0] | far[1])]
     always = limits.known[far[0] | far[1]]
     shares: list[float] = []
@@ -125,9 +125,9 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
     return Foretold(len(shares), first, expected, _chance(shares))
 
 
-def _far_out(factors: Factors) -> BoolArray:
-    """Tell which rows lie far out."""
-    distance = np.sum(factors.compact**2, axis=1)
+def far_out(factors: NumpyArray) -> BoolArray:
+    """Tell which rows lie far out, given their whitened factors."""
+    distance = np.sum(factors**2, axis=1)
     return np.asarray(distance > np.quantile(distance, _FAR_OUT))
 
 

@@ -415,8 +415,8 @@ class Search:
         """Return the best of the candidates once they are refined, matched among all rows."""
         refined: list[tuple[_Candidate, Matching]] = []
         # Crossing may raise the scores of wrong candidates above that of a right one that is not refined yet.
-        best = self.pool[:_REFINED]
-        for one in [*best, *(known for known in self.from_known if not any(known is other for other in best))]:
+        leading = self.pool[:_REFINED]
+        for one in [*leading, *(other for other in self.from_known if not any(other is one for one in leading))]:
             late = is_late(self.deadline)
             if late and refined:
                 break
