@@ -98,3 +98,63 @@ def test_known_pairs_are_foretold_on_the_scales_of_the_link(scales, monkeypatch)
     foretold.foretold_by_others(form, limits=limits)
     assert searched
     assert all(each == [scales] for each in searched)
+
+
+def test_rows_far_out_are_always_told(monkeypatch):
+    """They are foretold by maps that place hardly any other row, so foretelling them proves nothing."""
+    given, truth = tables(6)
+    left, right = Side(given["a"]), Side(given["b"])
+    (view, *_) = searched_views(left, right)
+    partner = np.argsort(right.order)[truth[left.order]]
+    distance = np.sum(view.left.compact**2, axis=1)
+    farthest, ordinary = np.argsort(distance)[-3:], np.argsort(distance)[30:36]
+    known = np.array([(row, partner[row]) for row in (*ordinary, *farthest)])
+    limits = Limits((ROWS, ROWS), known=known)
+    told = []
+
+    class Noted(Search):
+        def __init__(self, views, limits, **options):
+            told.append(limits.known)
+            super().__init__(views, limits, **options)
+
+    monkeypatch.setattr(foretold, "Search", Noted)
+    form = Search([view], limits, generations=1).run()
+    found = foretold.foretold_by_others(form, limits=limits)
+    assert 1 <= found.pairs <= len(ordinary)
+    assert len(told) == found.pairs
+    for pairs in told:
+        assert set(farthest) <= set(pairs[:, 0])
+
+
+def test_only_rows_far_out_prove_nothing():
+    given, truth = tables(6)
+    left, right = Side(given["a"]), Side(given["b"])
+    (view, *_) = searched_views(left, right)
+    partner = np.argsort(right.order)[truth[left.order]]
+    farthest = np.argsort(np.sum(view.left.compact**2, axis=1))[-5:]
+    limits = Limits((ROWS, ROWS), known=np.array([(row, partner[row]) for row in farthest]))
+    form = Search([view], limits, generations=1).run()
+    assert foretold.foretold_by_others(form, limits=limits) == Foretold()
+
+
+@pytest.mark.slow
+def test_a_map_that_known_pairs_lead_to_is_not_lost_among_others():
+    """Wrong candidates have higher scores than the right one, until that is refined."""
+    rng = np.random.default_rng(20_000)
+    rows, width = 150, (30, 28)
+    active = np.where(rng.random((rows, 1)) < 0.2, 1.0, 0.15)
+    common = active * rng.normal(size=(rows, 6))
+    common /= common.std()
+    first, second = (
+        common @ rng.normal(size=(6, columns))
+        + 3 * rng.normal(size=(rows, 10)) @ rng.normal(size=(10, columns))
+        + 0.03 * 6**0.5 * rng.normal(size=(rows, columns))
+        for columns in width
+    )
+    order = rng.permutation(rows)
+    truth = np.argsort(order)
+    some = np.random.default_rng(20_001).permutation(rows)[:5]
+    pairs = [(int(row), int(truth[row])) for row in some]
+    links = keyless.link({"a": first, "b": second[order]}, known_pairs=pairs, random_state=0)
+    assert links.evidence.verdict == "linked"
+    assert np.mean(links.permutations["b"] == truth) > 0.9

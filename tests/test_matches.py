@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -78,3 +80,18 @@ def test_rows_of_which_nobody_can_tell_which_is_the_partner_are_matched_with_a_l
     assert len(own) == len(np.unique(permutation[own])) == 50
     assert (permutation[own] == own // 3).all()
     np.testing.assert_allclose(chances.answers(permutation)[own], 1 / 3, atol=0.05)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_every_row_has_a_partner_most_rows_are_expected_right(seed):
+    """No other way to match the rows has a larger sum of stated probabilities: all 720 are tried."""
+    rng = np.random.default_rng(seed)
+    ratios = 4 * rng.normal(size=(6, 6))
+    # An odd row that fits nobody, its partner least of all.
+    ratios[0] -= 30
+    ratios[0, 0] -= 30
+    permutation, chances, everybody = matched(ratios, True)
+    assert everybody
+    stated = chances.pairs.toarray()
+    best = max(sum(stated[row, place] for row, place in enumerate(order)) for order in permutations(range(6)))
+    assert sum(stated[row, place] for row, place in enumerate(permutation)) == pytest.approx(best)
