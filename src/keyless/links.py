@@ -10,36 +10,36 @@ of a large file are read again from that file, which must not have changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy import sparse
 
-from keyless import restored
-from keyless.answers import Answers
+from keyless import display, restored
+from keyless.answers import adding, explaining, joining, placing, scoring, transferring
 from keyless.answers.answering import earlier_couplings, options_with
-from keyless.arrays import FloatArray, IntArray
-from keyless.block import Block
-from keyless.errors import InputError, Status, printable
-from keyless.evidence import Evidence, overall
+from keyless.answers.candidates import candidates as _candidates
+from keyless.answers.labels import ids
+from keyless.answers.questions import questions as _questions
+from keyless.arrays import FloatArray
+from keyless.errors import InputError, printable
 from keyless.model.joint_model import JointModel
 from keyless.progress import Callback, usual_view
 from keyless.saved import checks
 from keyless.saved.archive import read_archive, write_archive
-from keyless.table_link import TableLink
-from keyless.tables import Reading, Table, frame_like, name_tables, read_like, with_missingness
-from keyless.tables.memory import available_memory, is_large
+from keyless.table_link import LinkedTables, TableLink
+from keyless.tables import Reading, Table, frame_like, name_tables, read_like
+from keyless.tables.memory import available_memory
 from keyless.tables.saving import pack_table, unpack_table
 
 __all__ = ["Links", "TableLink", "load"]
 
 
 @dataclass(frozen=True, eq=False)
-class Links(Answers):
+class Links(LinkedTables):
     """Which row of each table belongs to which row of the reference.
 
     Attributes:
@@ -54,95 +54,38 @@ class Links(Answers):
             saved, seconds.
     """
 
-    tables: tuple[Table, ...]
-    found: Mapping[str, TableLink]
-    model: JointModel
-    status: Status
-    choices: Mapping[str, Any] = field(default_factory=dict)
-    starts: tuple[Mapping[str, Any], ...] = ()
-    seed: int | None = None
-    history: tuple[Mapping[str, Any], ...] = ()
-
-    @property
-    def reference(self) -> str:
-        """Name of the table whose row order everything is given in."""
-        return self.tables[0].name
-
-    @property
-    def repeated(self) -> str | None:
-        """Name of the table that seems to hold several rows of one entity; None where none does."""
-        for name, link in self.found.items():
-            if link.evidence.repeated:
-                return self.reference if link.evidence.repeated == "left" else name
-        return None
-
-    @property
-    def permutations(self) -> dict[str, IntArray]:
-        """Per table, the row that belongs to each reference row, −1 for none."""
-        return {name: link.permutation for name, link in self.found.items()}
-
-    def coupling(self, name: str) -> FloatArray | sparse.csr_array:
-        """Return the soft correspondence of a table: probabilities, reference rows × its rows; sparse for many rows."""
-        return self._link(name).coupling
-
-    @property
-    def evidence(self) -> Evidence:
-        """The evidence over all tables: as weak as that of the weakest."""
-        return overall([link.evidence for link in self.found.values()])
-
-    def evidence_for(self, name: str) -> Evidence:
-        """Return the evidence that one table can be linked."""
-        return self._link(name).evidence
+    # What a result answers and how it shows itself: functions whose first argument is the result.
+    joined = joining.joined
+    candidates = _candidates
+    questions = _questions
+    threshold = scoring.threshold
+    score_against = scoring.score_against
+    explain = explaining.explain
+    place = placing.place
+    add = adding.add
+    transfer = transferring.transfer
+    plot_evidence = display.plot_evidence
+    plot_certainty = display.plot_certainty
+    plot_coverage = display.plot_coverage
+    plot_factors = display.plot_factors
+    plot_correlations = display.plot_correlations
+    plot_objective = display.plot_objective
+    plot_starts = display.plot_starts
+    _repr_html_ = display.shown_in_notebook
 
     @cached_property
     def matches(self) -> Any:
         """One row per reference row and table: reference_id, table, row_id, probability, margin."""
-        reference = self.tables[0]
-        numbered = all(isinstance(table.row_ids, range) for table in self.tables)
-        if numbered and self._pandas and reference.form != "records":
-            return self._numbered_matches()
-        columns: dict[str, list[Any]] = {
-            key: [] for key in ("reference_id", "table", "row_id", "probability", "margin")
+        (reference, *others), labels = self.tables, self.tables[0].row_ids
+        found = [self.found[table.name] for table in others]
+        columns = {
+            "reference_id": np.tile(labels, len(others)) if isinstance(labels, range) else list(labels) * len(others),
+            "table": np.repeat(np.array([table.name for table in others], dtype=object), len(labels)),
+            "row_id": ids(*zip(others, self.permutations.values(), strict=True), like=reference),
+            "probability": np.concatenate([link.probability for link in found]),
+            "margin": np.concatenate([link.margin for link in found]),
         }
-        for table in self.tables[1:]:
-            link = self._link(table.name)
-            columns["reference_id"] += reference.row_ids
-            columns["table"] += [table.name] * len(link.permutation)
-            labels = table.row_ids
-            columns["row_id"] += [labels[j] if j >= 0 else None for j in link.permutation.tolist()]
-            columns["probability"] += link.probability.tolist()
-            columns["margin"] += link.margin.tolist()
-        labels = [label for table in self.tables[1:] for label in table.row_ids]
-        if reference.form not in ("frame", "lazy") or self._pandas:
-            if reference.form != "records" and all(isinstance(label, int) for label in labels):
-                # Whole numbers with gaps stay whole numbers.
-                columns["row_id"] = pd.array(columns["row_id"], dtype="Int64")  # type: ignore[assignment]
-            return frame_like(reference, columns)
-        if len({type(label) for label in labels}) > 1:
-            # Frames other than pandas' hold one type per column.
-            columns["row_id"] = [label if label is None else str(label) for label in columns["row_id"]]
         return frame_like(reference, columns)
-
-    def _numbered_matches(self) -> pd.DataFrame:
-        """Return the matches where all ids are row numbers, without making lists of Python's numbers."""
-        found = [self._link(table.name) for table in self.tables[1:]]
-        rows = np.concatenate([link.permutation for link in found]).astype(np.int64)
-        return pd.DataFrame(
-            {
-                "reference_id": np.tile(np.arange(len(self.tables[0].row_ids)), len(found)),
-                "table": np.repeat(
-                    np.array([table.name for table in self.tables[1:]], dtype=object), len(rows) // len(found)
-                ),
-                "row_id": pd.arrays.IntegerArray(np.maximum(rows, 0), rows < 0),
-                "probability": np.concatenate([link.probability for link in found]),
-                "margin": np.concatenate([link.margin for link in found]),
-            }
-        )
-
-    @property
-    def _pandas(self) -> bool:
-        """Whether frames of pandas are handed out: for such frames, for arrays and for large files."""
-        return self.tables[0].native is None or isinstance(self.tables[0].native, pd.DataFrame)
 
     @property
     def completed(self) -> Mapping[str, Any]:
@@ -169,12 +112,6 @@ class Links(Answers):
         per indicator (`"sex=F"`), for a date in days.
         """
         return _Lazy({table.name: table for table in self.tables}, self._errors)
-
-    @property
-    def factors(self) -> FloatArray:
-        """Factors of the entity of each reference row, from all that its rows say: rows × rank."""
-        blocks, rows = self._placed
-        return self.model.factors_of(blocks, rows)
 
     def answer(self, pairs: Any, not_pairs: Any = None, *, callback: Callback | None = None) -> Links:
         """Link the tables again, knowing more pairs of rows; everything else stays as it was set.
@@ -251,25 +188,6 @@ class Links(Answers):
             lines.append(line)
         return "\n".join(lines)
 
-    def _link(self, name: str) -> TableLink:
-        if name not in self.found:
-            raise InputError(f"table: must be one of {', '.join(map(repr, self.found))}; found {name!r}.")
-        return self.found[name]
-
-    def _rows(self, name: str) -> IntArray:
-        if name == self.reference:
-            return np.arange(len(self.tables[0].row_ids))
-        return self._link(name).permutation
-
-    @property
-    def _placed(self) -> tuple[list[Block], list[IntArray]]:
-        """The tables as they were linked, and for each the row of each reference row."""
-        return [self._used(table).block for table in self.tables], [self._rows(table.name) for table in self.tables]
-
-    @property
-    def _large(self) -> bool:
-        return any(is_large(*table.block.shape) for table in self.tables)
-
     def _values(self, name: str) -> FloatArray:
         """Numbers of a table in reference order; of large tables only the filled-in numbers, and 0 elsewhere."""
         if not self._large:
@@ -281,12 +199,6 @@ class Links(Answers):
         if not self._large:
             return self._all_filled[table.name][1].copy()
         return self.model.gap_errors(self._number(table.name), *self._placed)[:, : table.block.shape[1]]
-
-    def _number(self, name: str) -> int:
-        return [table.name for table in self.tables].index(name)
-
-    def _used(self, table: Table, *, like: Table | None = None) -> Table:
-        return with_missingness(table, like=like) if self.choices.get("missingness") else table
 
     @cached_property
     def _all_filled(self) -> dict[str, tuple[FloatArray, FloatArray]]:

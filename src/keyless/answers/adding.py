@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import sparse
@@ -17,10 +17,13 @@ from keyless.errors import InputError
 from keyless.knowledge import groups_of
 from keyless.pairs.likelihood import FORBIDDEN, pair_log_ratio
 from keyless.pairs.posterior import prior_log_odds, scaled
+from keyless.table_link import LinkedTables, TableLink
 from keyless.tables import Reading
 from keyless.tables.matrices import is_sparse
 
 __all__ = ["add"]
+
+Linked = TypeVar("Linked", bound=LinkedTables)
 
 _MOST_PAIRS = 20_000_000
 """Pairs of a new row and a row without a partner that are compared at once; their ratios take 160 MB."""
@@ -29,8 +32,20 @@ _SETTLED = 1e-3
 """Change of the scalings, in logs, below which the probabilities of pairs are settled."""
 
 
-def add(links: Any, table: str, rows: Any, *, reading: Reading | None) -> Any:
-    """Return links that know more rows of a table; see `Links.add`."""
+def add(links: Linked, table: str, rows: Any, *, reading: Reading | None = None) -> Linked:
+    """Return links that know more rows of a table; the map between the tables is not searched for again.
+
+    New rows of a table are matched to reference rows that have no partner yet, one to one, or to nobody; new rows
+    of the reference likewise to rows of every other table. The matches made before stay, and so do model and
+    verdict. Where rows match inside groups only (`within=`), this holds for new rows, too.
+
+    Args:
+        links: the result.
+        table: name of the table the rows are of.
+        rows: a frame, file, array, sparse matrix or AnnData like that table; columns that are not there count as
+            missing.
+        reading: how to read a file.
+    """
     if links.evidence.verdict == "unlinkable":
         raise InputError(
             "add: must be called on tables that were linked; the verdict on these is 'unlinkable'. "
@@ -73,7 +88,7 @@ def _check_size(one: int, two: int) -> None:
 
 
 def _inside_groups(
-    links: Any, tables: Any, ratios: FloatArray, rows: IntArray, others: tuple[int, IntArray]
+    links: LinkedTables, tables: Any, ratios: FloatArray, rows: IntArray, others: tuple[int, IntArray]
 ) -> FloatArray:
     """Return the ratios, pairs of different groups forbidden where rows match inside groups only."""
     within = links.choices.get("set", {}).get("within")
@@ -114,7 +129,7 @@ def _margins(partner: IntArray, ratios: FloatArray) -> FloatArray:
     return np.where(np.isneginf(best), np.inf, own - best)
 
 
-def _more_rows(link: Any, free: IntArray, partner: IntArray, chance: FloatArray, ratios: FloatArray) -> Any:
+def _more_rows(link: TableLink, free: IntArray, partner: IntArray, chance: FloatArray, ratios: FloatArray) -> TableLink:
     """Return a link whose table has more rows: they share the probability that "nobody" had."""
     partners, alone = distribution(link)
     first, nobody = partners.shape[1], alone[free]
@@ -138,7 +153,9 @@ def _more_rows(link: Any, free: IntArray, partner: IntArray, chance: FloatArray,
     )
 
 
-def _more_reference_rows(link: Any, free: IntArray, partner: IntArray, chance: FloatArray, ratios: FloatArray) -> Any:
+def _more_reference_rows(
+    link: TableLink, free: IntArray, partner: IntArray, chance: FloatArray, ratios: FloatArray
+) -> TableLink:
     """Return a link whose reference has more rows."""
     matched = partner >= 0
     partners, alone = distribution(link)

@@ -20,6 +20,7 @@ from keyless.answers.showing import shown, shown_guess, stated
 from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.errors import InputError
 from keyless.pairs.likelihood import approximate_log_ratio
+from keyless.table_link import LinkedTables
 from keyless.tables import Table
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Pieces",
     "Records",
     "RowExplanation",
+    "explain",
     "explain_all",
     "explain_row",
     "pieces",
@@ -37,6 +39,9 @@ __all__ = [
 MOST_ROWS = 300
 """Matched rows that the overall explanation looks at, drawn at random but always the same: a mean over so many is known
 to 6% of the spread between rows."""
+
+_ALL = object()
+"""Stands for "no row was named", since None may be an id."""
 
 _SHOWN = 8
 """Columns that are shown in one line each; the others are in the frame."""
@@ -77,7 +82,7 @@ class Pieces:
         return np.concatenate(self.sides.costs(), axis=1)
 
 
-def pieces(links: Any, name: str, rows: Any, partners: Any) -> Pieces:
+def pieces(links: LinkedTables, name: str, rows: Any, partners: Any) -> Pieces:
     """Return the numbers behind the explanation of pairs of rows.
 
     Args:
@@ -108,7 +113,7 @@ def pieces(links: Any, name: str, rows: Any, partners: Any) -> Pieces:
 class Sides:
     """The two sides of pairs: a table, and all the others joined; and which columns belong together."""
 
-    def __init__(self, links: Any, name: str, rows: IntArray, partners: IntArray) -> None:
+    def __init__(self, links: LinkedTables, name: str, rows: IntArray, partners: IntArray) -> None:
         self.number = links._number(name)
         blocks, known = links._placed
         places = [index[rows] for index in known]
@@ -119,7 +124,7 @@ class Sides:
         self.both = self._side(links, blocks, places, others), self._side(links, blocks, places, [self.number])
         self._name_columns(links)
 
-    def _side(self, links: Any, blocks: Any, places: Sequence[IntArray], numbers: Sequence[int]) -> PairSide:
+    def _side(self, links: LinkedTables, blocks: Any, places: Sequence[IntArray], numbers: Sequence[int]) -> PairSide:
         models, scores, masks, start = [], [], [], 0
         for number in numbers:
             index = places[number]
@@ -133,7 +138,7 @@ class Sides:
             model = model.joined(more)
         return PairSide(model, np.concatenate(scores, axis=1), np.concatenate(masks, axis=1))
 
-    def _name_columns(self, links: Any) -> None:
+    def _name_columns(self, links: LinkedTables) -> None:
         names: list[tuple[str, str]] = []
         self.groups: tuple[list[list[int]], list[list[int]]] = ([], [])
         for number in self.order:
@@ -238,7 +243,26 @@ class RowExplanation:
         return "\n".join(lines)
 
 
-def explain_row(links: Any, row: Any, *, table: str | None = None, partner: Any = None) -> RowExplanation:
+def explain(
+    links: LinkedTables, row: Any = _ALL, *, table: str | None = None, partner: Any = None
+) -> Explanation | RowExplanation:
+    """Return which columns carry the link; or, for one row, why it has the partner it has.
+
+    Contributions of columns are in nats and add up to the log-likelihood ratio of the pair; `drop_cost` is what
+    that ratio loses without the column. The module `answers.contributions` says how they are computed.
+
+    Args:
+        links: the result.
+        row: id of a reference row; all rows unless given.
+        table: of the link to explain; None: of all tables.
+        partner: id of a row of `table`, to see what speaks for and against that pair instead of the match.
+    """
+    if row is _ALL:
+        return explain_all(links, table=table)
+    return explain_row(links, row, table=table, partner=partner)
+
+
+def explain_row(links: LinkedTables, row: Any, *, table: str | None = None, partner: Any = None) -> RowExplanation:
     """Return why a reference row has the partners it has.
 
     Args:
@@ -247,9 +271,7 @@ def explain_row(links: Any, row: Any, *, table: str | None = None, partner: Any 
         table: of the link to explain; None: of all tables.
         partner: id of a row of that table, to explain that pair instead of the match.
     """
-    names = list(links.found) if table is None else [table]
-    if table is not None and table not in links.found:
-        raise InputError(f"table: must be one of {', '.join(map(repr, links.found))}; found {table!r}.")
+    names = links._chosen(table)
     if partner is not None and len(names) > 1:
         raise InputError(f"table: must say which table the partner is of; it is one of {', '.join(map(repr, names))}.")
     number = row_number(links.tables[0], row, name="row")
@@ -315,7 +337,7 @@ class Records:
     commas: frozenset[str]
 
 
-def records(links: Any, found: Pieces) -> dict[str, Records]:
+def records(links: LinkedTables, found: Pieces) -> dict[str, Records]:
     """Return the rows of each table that belong to the pairs, in the units and types of the tables.
 
     Args:
@@ -325,7 +347,7 @@ def records(links: Any, found: Pieces) -> dict[str, Records]:
     return {table.name: _records(links, table, found) for table in links.tables}
 
 
-def _records(links: Any, table: Table, found: Pieces) -> Records:
+def _records(links: LinkedTables, table: Table, found: Pieces) -> Records:
     places = found.partners if table.name == found.table else links._rows(table.name)[found.rows]
     width, count = len(table.columns), len(places)
     guess = found.predicted[table.name]
@@ -394,7 +416,7 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain_all(links: Any, *, table: str | None = None) -> Explanation:
+def explain_all(links: LinkedTables, *, table: str | None = None) -> Explanation:
     """Return which columns carry the links, and what dropping each would cost.
 
     The model stays as it is. `keyless check --advise` goes further: it links again without the columns.
@@ -403,10 +425,8 @@ def explain_all(links: Any, *, table: str | None = None) -> Explanation:
         links: the result.
         table: of the link to explain; None: of all tables.
     """
-    if table is not None and table not in links.found:
-        raise InputError(f"table: must be one of {', '.join(map(repr, links.found))}; found {table!r}.")
     frames, ratios, apart, count = [], {}, {}, {}
-    for name in links.found if table is None else [table]:
+    for name in links._chosen(table):
         permutation = links.found[name].permutation
         rows = some_matches(permutation, MOST_ROWS)
         if not rows.size:
@@ -440,7 +460,7 @@ def some_matches(permutation: IntArray, most: int) -> IntArray:
     return rows if rows.size <= most else np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
 
 
-def _explained(links: Any, sides: Sides, found: Pieces) -> FloatArray:
+def _explained(links: LinkedTables, sides: Sides, found: Pieces) -> FloatArray:
     """Return, per column of the caller, the share of its variance over the pairs that the other side predicts."""
     shares = []
     for group, number in _groups_by_table(sides):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,28 +14,26 @@ from keyless.tables import Table
 __all__ = ["ids", "row_number"]
 
 
-def ids(table: Table, places: IntArray, *, like: Table) -> Any:
-    """Return the ids of rows of a table, missing for −1, as a column of a frame of the kind of `like`.
+def ids(*parts: tuple[Table, IntArray], like: Table) -> Any:
+    """Return the ids of rows, missing for −1, as a column of a frame of the kind of `like`.
 
     Whole numbers stay whole numbers beside missing ones. Where the frame holds one type per column, ids of several
     types become text.
 
     Args:
-        table: the table whose rows are meant.
-        places: numbers of its rows, −1 for none.
+        parts: tables, and numbers of their rows, −1 for none; the ids of one follow those of the other.
         like: the table whose kind of frame the column is for.
     """
-    pandas = like.native is None or isinstance(like.native, pd.DataFrame)
-    labels: Sequence[Any] = table.row_ids
-    if isinstance(labels, range) and pandas and like.form != "records":
-        return pd.arrays.IntegerArray(np.maximum(places, 0).astype(np.int64), places < 0)
-    found = [labels[place] if place >= 0 else None for place in places.tolist()]
-    if like.form == "records":
-        return found
-    if pandas or like.form not in ("frame", "lazy"):
-        whole = all(isinstance(label, int | np.integer) and not isinstance(label, bool) for label in labels)
-        return pd.array(found, dtype="Int64") if whole else pd.Series(found, dtype=object)
-    if len({type(label) for label in labels}) > 1:
+    pandas = like.form != "records" and (like.native is None or isinstance(like.native, pd.DataFrame))
+    if pandas and all(isinstance(table.row_ids, range) for table, _ in parts):
+        rows = np.concatenate([places for _, places in parts]).astype(np.int64)
+        return pd.arrays.IntegerArray(np.maximum(rows, 0), rows < 0)
+    found = [table.row_ids[row] if row >= 0 else None for table, places in parts for row in places.tolist()]
+    kinds = {type(label) for table in {id(table): table for table, _ in parts}.values() for label in table.row_ids}
+    if pandas or like.form == "anndata":
+        whole = all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds)
+        return pd.array(found, dtype="Int64") if whole else found
+    if like.form != "records" and len(kinds) > 1:
         return [label if label is None else str(label) for label in found]
     return found
 

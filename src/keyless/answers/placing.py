@@ -12,13 +12,31 @@ from keyless.arrays import FloatArray, IntArray, check_count
 from keyless.errors import InputError
 from keyless.pairs.likelihood import exact_log_ratio
 from keyless.pairs.placing import likeliest
+from keyless.table_link import LinkedTables
 from keyless.tables import Reading, Table, read_like
 
 __all__ = ["new_rows", "place"]
 
 
-def place(links: Any, rows: Any, *, table: str, candidates: int, reading: Reading | None) -> pd.DataFrame:
-    """Return where new rows belong; see `Links.place`."""
+def place(
+    links: LinkedTables, rows: Any, *, table: str, candidates: int = 5, reading: Reading | None = None
+) -> pd.DataFrame:
+    """Place new rows of a known table among the reference's entities, or say that they are none of these.
+
+    Args:
+        links: the result.
+        rows: a frame or file with columns of that table, or an array with its numbers (`Table.columns`). Columns
+            that are not there count as missing; others are not looked at.
+        table: name of the table.
+        candidates: how many reference rows to return for each, at most.
+        reading: how to read a file.
+
+    Returns:
+        One line per new row and candidate, the likeliest first: row, reference_id and probability. A line whose
+        reference_id is missing stands for "nobody"; it is there for each row. Over all reference rows and "nobody"
+        the probabilities sum to 1. Before its entries are looked at, a new row is as likely to have a partner as to
+        have none.
+    """
     number, _, fresh = new_rows(links, rows, table=table, reading=reading)
     count = check_count(candidates, name="candidates")
     best, chance = likeliest(links.model, *links._placed, number=number, fresh=fresh.block, count=count)
@@ -39,7 +57,7 @@ def place(links: Any, rows: Any, *, table: str, candidates: int, reading: Readin
     )
 
 
-def new_rows(links: Any, rows: Any, *, table: str, reading: Reading | None) -> tuple[int, Table, Table]:
+def new_rows(links: LinkedTables, rows: Any, *, table: str, reading: Reading | None) -> tuple[int, Table, Table]:
     """Return the number of a table, its new rows as read, and the same as they are linked.
 
     Args:
@@ -59,7 +77,7 @@ def new_rows(links: Any, rows: Any, *, table: str, reading: Reading | None) -> t
     return number, read, links._used(read, like=like)
 
 
-def _nobody(links: Any, number: int, fresh: Table, best: IntArray, chance: FloatArray) -> FloatArray:
+def _nobody(links: LinkedTables, number: int, fresh: Table, best: IntArray, chance: FloatArray) -> FloatArray:
     """Return how likely each new row is no entity of the reference.
 
     With n reference rows, "nobody" has the weight n, and reference row j that of the likelihood ratio of the pair. The

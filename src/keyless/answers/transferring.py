@@ -12,13 +12,28 @@ from keyless.answers.distributions import soft_answers
 from keyless.answers.labels import ids
 from keyless.arrays import FloatArray
 from keyless.errors import InputError
+from keyless.table_link import LinkedTables
 from keyless.tables import Table, frame_like
 
 __all__ = ["transfer"]
 
 
-def transfer(links: Any, table: str, column: str, *, to: str | None) -> Any:
-    """Return a column of one table for the rows of another; see `Links.transfer`."""
+def transfer(links: LinkedTables, table: str, column: str, *, to: str | None = None) -> Any:
+    """Return a column of one table for the rows of another, weighed by all partners that a row may have.
+
+    Args:
+        links: the result.
+        table: the table that has the column.
+        column: its name; any column, also one that was not used for linking, and of an AnnData also one of `obs`.
+        to: the table whose rows get it: the reference unless given. From the reference it goes to any table.
+
+    Returns:
+        A frame with a line per row. Of labels: row_id, value (the likeliest label) and probability (of that label,
+        over all partners). Of numbers: row_id, value (the expected one, given that there is a partner),
+        standard_deviation (over the partners there may be) and probability (that there is a partner whose number is
+        known). Both have a column `nobody`: how likely it is that there is no partner. The value is missing where
+        no possible partner has one.
+    """
     names = [known.name for known in links.tables]
     target = links.reference if to is None else to
     for option, name in (("table", table), ("to", target)):
@@ -36,7 +51,7 @@ def transfer(links: Any, table: str, column: str, *, to: str | None) -> Any:
     known = np.array([not _is_missing(entry) for entry in entries])
     numbers = _numbers(source, column, entries, known)
     places = np.arange(weights.shape[0])
-    columns: dict[str, Any] = {"row_id": ids(receiver, places, like=receiver)}
+    columns: dict[str, Any] = {"row_id": ids((receiver, places), like=receiver)}
     if numbers is None:
         columns |= _labels(weights, entries, known)
     else:

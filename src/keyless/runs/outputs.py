@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import keyless
-from keyless.answers.joining import reference_rows
+from keyless.answers.joining import joined_plan
 from keyless.audit import Audit
 from keyless.links import Links, load
 from keyless.runs.cells import file_names
@@ -154,7 +154,7 @@ def _joined(links: Links, options: Mapping[str, Any]) -> pd.DataFrame:
     """The joined table, with the reference's ids in front; empty for rows that the reference does not have."""
     which = {name: value for name, value in options.items() if name in ("how", "min_probability")}
     labels = links.tables[0].row_ids
-    ids = ["" if row < 0 else labels[row] for row in reference_rows(links, **which).tolist()]
+    ids = ["" if row < 0 else labels[row] for row in joined_plan(links, **which)[1][0].tolist()]
     return with_ids(_pandas(links.joined(**options)), ids)
 
 
