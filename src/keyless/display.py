@@ -11,6 +11,7 @@ import numpy as np
 
 from keyless.arrays import FloatArray, IntArray
 from keyless.block import Block
+from keyless.errors import check_among
 from keyless.model.shared_factors import shared_positions
 from keyless.table_link import LinkedTables, TableLink
 
@@ -211,7 +212,8 @@ def _names(links: LinkedTables) -> Sequence[str] | None:
 
 def _positions(links: LinkedTables, name: str) -> tuple[FloatArray, FloatArray]:
     """Return both tables' positions of at most `_MOST_PAIRS` matched pairs, drawn at random but always the same."""
-    permutation, number = links._link(name).permutation, links._number(name)
+    check_among("name", name, links.found)
+    permutation, number = links.found[name].permutation, links._number(name)
     rows = np.flatnonzero(permutation >= 0)
     if not rows.size:
         return np.empty((0, 2)), np.empty((0, 2))

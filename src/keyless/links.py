@@ -25,7 +25,7 @@ from keyless.answers.candidates import candidates as _candidates
 from keyless.answers.labels import ids
 from keyless.answers.questions import questions as _questions
 from keyless.arrays import FloatArray
-from keyless.errors import InputError, printable
+from keyless.errors import InputError, check_among, printable
 from keyless.model.joint_model import JointModel
 from keyless.progress import Callback, usual_view
 from keyless.saved import checks
@@ -227,8 +227,7 @@ class _Lazy(Mapping[str, Any]):
         self._tables, self._make = tables, make
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._tables:
-            raise InputError(f"table: must be one of {', '.join(map(repr, self._tables))}; found {name!r}.")
+        check_among("table", name, self._tables)
         return self._make(self._tables[name])
 
     def __contains__(self, name: object) -> bool:

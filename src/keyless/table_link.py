@@ -12,7 +12,7 @@ from scipy import sparse
 
 from keyless.arrays import FloatArray, IntArray
 from keyless.block import Block
-from keyless.errors import InputError, Status
+from keyless.errors import Status, check_among
 from keyless.evidence import Evidence, overall
 from keyless.model.joint_model import JointModel
 from keyless.pairs.expected import ExpectedRight, expected_right
@@ -113,8 +113,7 @@ class LinkedTables:
         return self.model.factors_of(blocks, rows)
 
     def _link(self, name: str) -> TableLink:
-        if name not in self.found:
-            raise InputError(f"table: must be one of {', '.join(map(repr, self.found))}; found {name!r}.")
+        check_among("table", name, self.found)
         return self.found[name]
 
     def _chosen(self, table: str | None) -> list[str]:

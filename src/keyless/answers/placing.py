@@ -9,7 +9,7 @@ import pandas as pd
 
 from keyless.answers.candidates import ranked
 from keyless.arrays import FloatArray, IntArray, check_count
-from keyless.errors import InputError
+from keyless.errors import InputError, check_among
 from keyless.pairs.likelihood import exact_log_ratio
 from keyless.pairs.placing import likeliest
 from keyless.table_link import LinkedTables
@@ -66,10 +66,8 @@ def new_rows(links: LinkedTables, rows: Any, *, table: str, reading: Reading | N
         table: name of the table.
         reading: how to read a file.
     """
-    names = [known.name for known in links.tables]
-    if table not in names:
-        raise InputError(f"table: must be one of {', '.join(map(repr, names))}; found {table!r}.")
-    number = names.index(table)
+    check_among("table", table, [known.name for known in links.tables])
+    number = links._number(table)
     like = links.tables[number]
     read = read_like(rows, like=like, reading=reading)
     if read.block.shape[1] != like.block.shape[1]:

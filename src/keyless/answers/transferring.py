@@ -11,7 +11,7 @@ from scipy import sparse
 from keyless.answers.distributions import soft_answers
 from keyless.answers.labels import ids
 from keyless.arrays import FloatArray
-from keyless.errors import InputError
+from keyless.errors import InputError, check_among
 from keyless.table_link import LinkedTables
 from keyless.tables import Table, frame_like
 
@@ -37,8 +37,7 @@ def transfer(links: LinkedTables, table: str, column: str, *, to: str | None = N
     names = [known.name for known in links.tables]
     target = links.reference if to is None else to
     for option, name in (("table", table), ("to", target)):
-        if name not in names:
-            raise InputError(f"{option}: must be one of {', '.join(map(repr, names))}; found {name!r}.")
+        check_among(option, name, names)
     if links.reference not in (table, target) or table == target:
         raise InputError(
             f"table, to: one of the two must be the reference, {links.reference!r}, and the other another table; "

@@ -23,9 +23,8 @@ import numpy as np
 
 from keyless.arrays import FloatArray, IntArray
 from keyless.errors import InputError
-from keyless.tables.asking import ask_mark, not_a_number
 from keyless.tables.cells import are_whole, date_format, days_of, decimals_of, padded_width
-from keyless.tables.columns import Column, levels_in_order
+from keyless.tables.columns import Column, ask_mark, levels_in_order, not_a_number
 from keyless.tables.numbers import NumberStyle, Styled, styled
 from keyless.tables.reading_options import MISSING, Coding, ColumnUse, Kind, option, shown
 

@@ -12,7 +12,8 @@ from urllib.parse import quote
 import pandas as pd
 
 from keyless.errors import InputError
-from keyless.tables.files import Text, check_names
+from keyless.tables.files import check_names
+from keyless.tables.given import Given
 from keyless.tables.memory import check_memory
 from keyless.tables.places import Place, missing_extra
 from keyless.tables.reading_options import Reading, shown
@@ -42,7 +43,7 @@ def is_sqlite(path: Path) -> bool:
     return start[8:12] != b"DUCK"
 
 
-def read_sqlite(place: Place, reading: Reading) -> Text:
+def read_sqlite(place: Place, reading: Reading) -> Given:
     """Read a table of an SQLite database as cells of text: its columns may hold numbers and text beside each other.
 
     Args:
@@ -74,7 +75,7 @@ def read_sqlite(place: Place, reading: Reading) -> Text:
     columns = dict(zip(names, zip(*records, strict=True), strict=True))
     frame = pd.DataFrame({name: pd.array(as_text(column), dtype="string[pyarrow]") for name, column in columns.items()})
     typed = frozenset(name for name, column in columns.items() if any(map(is_number, column)))
-    return Text(frame, (), lambda _row: None, typed)
+    return Given(frame, place.where, "cells", typed=typed)
 
 
 @contextlib.contextmanager
@@ -101,7 +102,7 @@ def _has_content(path: str) -> bool:
     return Path(path).is_file() and Path(path).stat().st_size > 0
 
 
-def read_duckdb(place: Place, reading: Reading) -> pd.DataFrame:
+def read_duckdb(place: Place, reading: Reading) -> Given:
     """Read a table of a DuckDB database; whole numbers stay such where some are missing.
 
     Args:
@@ -132,7 +133,7 @@ def read_duckdb(place: Place, reading: Reading) -> pd.DataFrame:
     check_names(arrow.column_names, place.where)
     if not arrow.num_rows:
         raise InputError(f"{place.where}: must have rows; found none.")
-    return to_pandas(arrow, where=place.where)
+    return Given(to_pandas(arrow, where=place.where), place.where)
 
 
 def _chosen(place: Place, names: Sequence[str]) -> str:

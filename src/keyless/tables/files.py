@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from keyless.errors import InputError
-from keyless.tables.dialect import Dialect
 from keyless.tables.encodings import Encoding
+from keyless.tables.given import Dialect, Given
 from keyless.tables.layout import TAIL, Top, find_body, text_top
 from keyless.tables.memory import check_memory, in_words
 from keyless.tables.places import OTHER_ENDINGS, place_of
@@ -33,7 +33,6 @@ from keyless.tables.reading_options import Reading, option, shown
 __all__ = [
     "STDIN",
     "File",
-    "Text",
     "check_names",
     "damaged_parquet",
     "file_name",
@@ -209,25 +208,6 @@ def _drained(stream: BinaryIO, max_memory: int | None) -> io.BytesIO:
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Text:
-    """A text file as cells.
-
-    Attributes:
-        frame: one column of text per column; cells exactly as they are.
-        notes: what there is to say about how it was read.
-        line: gives the line a row starts in.
-        typed: columns whose numbers come from numbers and not from text, and have a decimal point.
-        dialect: separator and encoding.
-    """
-
-    frame: pd.DataFrame
-    notes: tuple[str, ...]
-    line: Callable[[int], int | None]
-    typed: frozenset[str] = frozenset()
-    dialect: Dialect = field(default_factory=Dialect)
-
-
 @dataclass(frozen=True)
 class _Scan:
     """What one pass over a text file says about it."""
@@ -242,7 +222,7 @@ class _Scan:
     marked: bool
 
 
-def read_text(file: File, reading: Reading) -> Text:
+def read_text(file: File, reading: Reading) -> Given:
     """Read all cells of a CSV or TSV file as text.
 
     Args:
@@ -280,8 +260,14 @@ def read_text(file: File, reading: Reading) -> Text:
         notes.append(f"the first line is taken for column names, though all of them are numbers; if not, say {instead}")
     columns = {name: pd.arrays.ArrowStringArray(column) for name, column in zip(body.names, body.columns, strict=True)}
     dialect = Dialect(separator=top.separator, encoding="utf-8-sig" if scan.marked else scan.encoding)
-    frame = pd.DataFrame(columns)
-    return Text(frame, (*notes, *body.notes), lambda row: line(int(body.places[row])), dialect=dialect)
+    return Given(
+        pd.DataFrame(columns),
+        file.where,
+        "cells",
+        (*notes, *body.notes),
+        line=lambda row: line(int(body.places[row])),
+        dialect=dialect,
+    )
 
 
 def _cells_of(text: str, separator: str) -> list[str]:

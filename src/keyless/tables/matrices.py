@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,8 +55,7 @@ def read_array(table: Any, *, name: str, reading: Reading) -> Parts:
         return _read_large(table, name=name, reading=reading)
     values = to_numpy(as_matrix(table, name=name, allow_missing=True))
     given = table if isinstance(table, np.ndarray) else values
-    uses = _array_uses(given, name, reading)
-    kept = [k for k, use in enumerate(uses) if use.columns]
+    uses, kept = _array_uses(given, name, reading)
     dropped = len(kept) < len(uses)
     keep = dropped or (given.dtype.kind in "biuf" and given.dtype != np.float64)
     matrix = given.copy() if keep else None
@@ -65,18 +64,26 @@ def read_array(table: Any, *, name: str, reading: Reading) -> Parts:
     return block, matrix, uses
 
 
-def _array_uses(given: Any, name: str, reading: Reading) -> tuple[ColumnUse, ...]:
-    kind, reason = _KINDS.get(given.dtype.kind, ("number", "numbers"))
+def _uses(
+    columns: Sequence[str], dtype: Any, name: str, reading: Reading, left: Mapping[int, str] | None = None
+) -> tuple[ColumnUse, ...]:
+    """Return what becomes of each column: all are used but those that the caller names, and those in `left`."""
+    kind, reason = _KINDS.get(dtype.kind, ("number", "numbers"))
     uses = []
-    for k in range(given.shape[1]):
-        column = f"{name}_{k}"
-        if (wish := reading.wish(name, column)) in ("drop", "within"):
-            uses.append(ColumnUse(column, "left out", f"named in {option(reading.door, wish)}"))
-        else:
-            uses.append(ColumnUse(column, kind, reason, (column,)))
-    if not any(use.columns for use in uses):
-        raise InputError(f"{name}: must have at least one column that is used; all are named in drop or within.")
+    for k, column in enumerate(columns):
+        wish = reading.wish(name, column)
+        why = f"named in {option(reading.door, wish)}" if wish in ("drop", "within") else (left or {}).get(k)
+        uses.append(ColumnUse(column, kind, reason, (column,)) if why is None else ColumnUse(column, "left out", why))
     return tuple(uses)
+
+
+def _array_uses(given: Any, name: str, reading: Reading) -> tuple[tuple[ColumnUse, ...], list[int]]:
+    """Return what becomes of the columns of an array, and the numbers of those that are used."""
+    uses = _uses([f"{name}_{k}" for k in range(given.shape[1])], given.dtype, name, reading)
+    kept = [k for k, use in enumerate(uses) if use.columns]
+    if not kept:
+        raise InputError(f"{name}: must have at least one column that is used; all are named in drop or within.")
+    return uses, kept
 
 
 def _is_large_array(table: Any) -> bool:
@@ -89,8 +96,7 @@ def _read_large(table: Any, *, name: str, reading: Reading) -> Parts:
 
     Numbers stay in their precision; whole numbers go where they are exact, single precision up to 16 bits.
     """
-    uses = _array_uses(table, name, reading)
-    kept = [k for k, use in enumerate(uses) if use.columns]
+    uses, kept = _array_uses(table, name, reading)
     chosen: Any = slice(None) if len(kept) == len(uses) else kept
     single = table.dtype.itemsize <= (4 if table.dtype.kind == "f" else 2)
     dtype = np.dtype(np.float32 if single else np.float64)
@@ -193,24 +199,18 @@ def _read(
         raise InputError(f"{name}: must hold real numbers; found dtype {table.dtype}.")
     values = np.asarray(as_matrix(dense(table, zero=zero), name=name, allow_missing=True), dtype=np.float64)
     low, high = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
-    kind, reason = _KINDS.get(table.dtype.kind, ("number", "numbers"))
-    uses = []
-    for k, column_name in enumerate(columns):
-        if (wish := reading.wish(name, column_name)) in ("drop", "within"):
-            uses.append(ColumnUse(column_name, "left out", f"named in {option(reading.door, wish)}"))
-        elif np.isnan(low[k]):
-            uses.append(ColumnUse(column_name, "left out", "no entry is observed"))
-        elif rows > 1 and low[k] == high[k]:
-            uses.append(ColumnUse(column_name, "left out", f"every observed entry is the same, {low[k]:.6g}"))
-        else:
-            uses.append(ColumnUse(column_name, kind, reason, (column_name,)))
+    left = {
+        int(k): f"every observed entry is the same, {low[k]:.6g}" for k in np.flatnonzero((low == high) & (rows > 1))
+    }
+    left |= {int(k): "no entry is observed" for k in np.flatnonzero(np.isnan(low))}
+    uses = _uses(columns, table.dtype, name, reading, left)
     kept = [k for k, use in enumerate(uses) if use.columns]
     if not kept:
         advice = "" if zero else " If what is not stored means 0, say unstored='zero'."
         raise InputError(f"{name}: must have at least one column whose entries differ; found none.{advice}")
     values = values[:, kept]
     block = Block(values, ~np.isnan(values), name, tuple(columns[k] for k in kept), row_ids)
-    return block, table.copy(), tuple(uses)
+    return block, table.copy(), uses
 
 
 def dense(table: Any, *, zero: bool) -> Any:

@@ -21,7 +21,7 @@ from keyless.block import Block
 from keyless.cluster import scratch_folder
 from keyless.saved import checks
 from keyless.tables.cells import DATES
-from keyless.tables.dialect import Dialect
+from keyless.tables.given import Dialect, Form
 from keyless.tables.ids import row_numbers
 from keyless.tables.large_file import LargeFile, keep
 from keyless.tables.memory import is_large
@@ -29,7 +29,7 @@ from keyless.tables.on_disk import NumbersOnDisk, read_again
 from keyless.tables.reading_options import Coding, ColumnUse
 from keyless.tables.saving_anndata import Arrays, pack_anndata, pack_matrix, unpack_anndata, unpack_matrix
 from keyless.tables.saving_frames import Files, from_ipc, pack_frame, to_ipc, unpack_frame
-from keyless.tables.table import Form, Table
+from keyless.tables.table import Table
 
 __all__ = ["pack_table", "unpack_table"]
 

@@ -14,8 +14,8 @@ import pandas as pd
 import pyarrow as pa
 
 from keyless.errors import InputError
-from keyless.tables.dialect import Dialect
-from keyless.tables.files import Text, check_names
+from keyless.tables.files import check_names
+from keyless.tables.given import Dialect, Given
 from keyless.tables.layout import HEAD, find_body, find_top
 from keyless.tables.memory import check_memory, in_words
 from keyless.tables.places import Place, missing_extra
@@ -35,8 +35,8 @@ _LARGEST_WHOLE = 1e15
 """Whole numbers below this are written without a decimal point."""
 
 
-def read_sheet(place: Place, reading: Reading) -> Text:
-    """Read all cells of a sheet as text; `Text.line` gives the row of the sheet.
+def read_sheet(place: Place, reading: Reading) -> Given:
+    """Read all cells of a sheet as text; `Given.line` gives the row of the sheet.
 
     Args:
         place: file and sheet.
@@ -116,7 +116,7 @@ def _sheet(book: Any, place: Place) -> Any:
     return sheets[0]
 
 
-def _text(values: list[list[Any]], merged: Sequence[Any], place: Place, reading: Reading) -> Text:
+def _text(values: list[list[Any]], merged: Sequence[Any], place: Place, reading: Reading) -> Given:
     skip = reading.count("skip")
     head = [as_text(row) for row in values[skip or 0 : (skip or 0) + HEAD]]
     top = find_top(head, reading)
@@ -147,7 +147,15 @@ def _text(values: list[list[Any]], merged: Sequence[Any], place: Place, reading:
         for name, k in zip(names, body.numbers, strict=True)
         if any(is_number(rows[place][k]) for place in body.places.tolist())
     )
-    return Text(frame, (*top.notes, *body.notes), lambda row: line(int(body.places[row])), typed, Dialect("sheet"))
+    return Given(
+        frame,
+        place.where,
+        "cells",
+        (*top.notes, *body.notes),
+        line=lambda row: line(int(body.places[row])),
+        typed=typed,
+        dialect=Dialect("sheet"),
+    )
 
 
 def is_number(value: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -15,16 +15,13 @@ from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.block import Block
 from keyless.errors import InputError
 from keyless.tables import matrices
-from keyless.tables.dialect import Dialect
 from keyless.tables.frames import build, taken, to_records
+from keyless.tables.given import Dialect, Form
 from keyless.tables.large_file import LargeFile
 from keyless.tables.on_disk import NumbersOnDisk
 from keyless.tables.reading_options import ColumnUse
 
-__all__ = ["Form", "Table", "frame_like", "with_missingness"]
-
-
-Form = Literal["frame", "lazy", "records", "cells", "array", "sparse", "anndata"]
+__all__ = ["Table", "frame_like", "with_missingness"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from keyless.errors import InputError
 from keyless.tables.files import File, check_names, damaged_parquet
+from keyless.tables.given import Given
 from keyless.tables.memory import check_memory, in_words
 from keyless.tables.reading_options import Reading
 
@@ -34,7 +35,7 @@ _NULLABLE = {
 }
 
 
-def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
+def read_parquet(file: File, reading: Reading) -> Given:
     """Read a Parquet file; whole numbers stay such where some are missing."""
     with file.open() as stream:
         try:
@@ -53,7 +54,7 @@ def read_parquet(file: File, reading: Reading) -> pd.DataFrame:
             raise damaged_parquet(file.where) from error
     if not table.num_rows:
         raise InputError(f"{file.where}: must have rows; found none.")
-    return to_pandas(table, where=file.where)
+    return Given(to_pandas(table, where=file.where), file.where)
 
 
 def _may_be_long(given: pa.DataType) -> bool:
