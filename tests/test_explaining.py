@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 import keyless
 from keyless.answers.contributions import PairSide, contributions, costs_of_dropping, log_ratios, predictions
 from keyless.answers.explaining import pieces
-from keyless.answers.showing import shown, shown_guess, stated
+from keyless.answers.labels import shown, shown_guess, stated
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
 from keyless.model.factor_model import FactorModel

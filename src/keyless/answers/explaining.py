@@ -15,8 +15,7 @@ import pandas as pd
 
 from keyless.answers.contributions import PairSide, contributions, costs_of_dropping, log_ratios, predictions, ratio
 from keyless.answers.distributions import distribution, link_of_rows
-from keyless.answers.labels import row_number
-from keyless.answers.showing import shown, shown_guess, stated
+from keyless.answers.labels import row_number, shown, shown_guess, stated
 from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.errors import InputError
 from keyless.pairs.likelihood import approximate_log_ratio
@@ -79,7 +78,7 @@ class Pieces:
     @cached_property
     def drop_costs(self) -> FloatArray:
         """Pairs × columns: `log_ratio` less what it is without the column, in nats."""
-        return np.concatenate(self.sides.costs(), axis=1)
+        return np.concatenate(costs_of_dropping(*self.sides.both, self.sides.groups), axis=1)
 
 
 def pieces(links: LinkedTables, name: str, rows: Any, partners: Any) -> Pieces:
@@ -140,6 +139,7 @@ class Sides:
 
     def _name_columns(self, links: LinkedTables) -> None:
         names: list[tuple[str, str]] = []
+        self.numbers: list[int] = []
         self.groups: tuple[list[list[int]], list[list[int]]] = ([], [])
         for number in self.order:
             table = links._used(links.tables[number])
@@ -148,6 +148,7 @@ class Sides:
             own = [(use.name, [at.pop(column) for column in use.columns]) for use in table.uses if use.columns]
             own += [(column, [place]) for column, place in at.items()]
             names += [(table.name, column) for column, _ in own]
+            self.numbers += [number] * len(own)
             self.groups[number == self.number].extend(group for _, group in own)
         self.columns = tuple(names)
 
@@ -158,10 +159,6 @@ class Sides:
         right = [k for number in dropped if number >= count for k in self.groups[1][number - count]]
         ours, theirs = self.both[0].information(without=left), self.both[1].information(without=right)
         return float(ratio(ours, theirs).mean())
-
-    def costs(self) -> tuple[FloatArray, FloatArray]:
-        """Return the cost of dropping each column, for both sides."""
-        return costs_of_dropping(*self.both, self.groups)
 
     def grouped(self, cells: FloatArray) -> FloatArray:
         """Return sums over the columns of the model that one column of the caller was made into."""
@@ -224,6 +221,14 @@ class RowExplanation:
         return whole[["link", *(column for column in whole.columns if column != "link")]]
 
     def __repr__(self) -> str:
+        return self.told(_SHOWN)
+
+    def told(self, most: int | None = None) -> str:
+        """Return it in words.
+
+        Args:
+            most: how many columns have a line of their own; None: all.
+        """
         lines = []
         for name, pair in self.pairs.items():
             what = "matched with" if pair.matched else "not matched with"
@@ -231,13 +236,13 @@ class RowExplanation:
                 f"Row {shown(self.reference_id)} is {what} {shown(pair.row_id)} of {shown(name)}: probability "
                 f"{stated(pair.probability)}, ratio {pair.log_ratio:+.1f} nats, of which"
             )
-            ordered = pair.cells.reindex(pair.cells["contribution"].abs().sort_values(ascending=False).index)
+            ordered = pair.cells.sort_values("contribution", key=abs, ascending=False, kind="stable")
             lines += [
                 f"  {cell['contribution']:+6.1f}  {shown(cell['table'])}: {shown(cell['column'])} "
                 f"is {shown(cell['actual'])}, predicted {pair.guess(cell)}"
-                for cell in ordered.head(_SHOWN).to_dict("records")
+                for cell in ordered.head(most or len(ordered)).to_dict("records")
             ]
-            rest = ordered["contribution"].iloc[_SHOWN:]
+            rest = ordered["contribution"].iloc[most or len(ordered) :]
             if len(rest):
                 lines.append(f"  {rest.sum():+6.1f}  {len(rest)} other columns")
         return "\n".join(lines)
@@ -397,6 +402,14 @@ class Explanation:
     verdict: str
 
     def __repr__(self) -> str:
+        return self.told(_SHOWN)
+
+    def told(self, most: int | None = None) -> str:
+        """Return it in words.
+
+        Args:
+            most: how many columns of a link have a line of their own; None: all.
+        """
         lines = []
         for name, mean in self.ratio.items():
             lines.append(
@@ -407,10 +420,11 @@ class Explanation:
             lines += [
                 f"  {one['contribution']:+6.2f}  {shown(one['table'])}: {shown(one['column'])} "
                 f"(without it {-one['drop_cost']:+.2f} nats, {100 * one['told_apart']:.0f}% told apart)"
-                for one in own.head(_SHOWN).to_dict("records")
+                for one in own.head(most or len(own)).to_dict("records")
             ]
-            if len(own) > _SHOWN:
-                lines.append(f"  {own['contribution'].iloc[_SHOWN:].sum():+6.2f}  {len(own) - _SHOWN} other columns")
+            rest = own["contribution"].iloc[most or len(own) :]
+            if len(rest):
+                lines.append(f"  {rest.sum():+6.2f}  {len(rest)} other columns")
         if self.verdict != "linked":
             lines.append(f"The tables are {self.verdict}: this explains matches that may all be wrong.")
         return "\n".join(lines)
@@ -447,7 +461,8 @@ def explain_all(links: LinkedTables, *, table: str | None = None) -> Explanation
                     "share": added / total if total > 0 else np.nan,
                     "drop_cost": found.drop_costs.mean(axis=0),
                     "explained": _explained(links, sides, found),
-                    "told_apart": _each_told_apart(sides),
+                    "told_apart": [_told_apart(sides, left=group) for group in sides.groups[0]]
+                    + [_told_apart(sides, right=group) for group in sides.groups[1]],
                 }
             ).sort_values("contribution", ascending=False, kind="stable")
         )
@@ -463,7 +478,7 @@ def some_matches(permutation: IntArray, most: int) -> IntArray:
 def _explained(links: LinkedTables, sides: Sides, found: Pieces) -> FloatArray:
     """Return, per column of the caller, the share of its variance over the pairs that the other side predicts."""
     shares = []
-    for group, number in _groups_by_table(sides):
+    for group, number in zip([*sides.groups[0], *sides.groups[1]], sides.numbers, strict=True):
         first = sides.places[number].start
         guess, actual, seen = found.scores[links.tables[number].name]
         at = [k - first for k in group]
@@ -475,15 +490,6 @@ def _explained(links: LinkedTables, sides: Sides, found: Pieces) -> FloatArray:
     return np.array(shares)
 
 
-def _groups_by_table(sides: Sides) -> list[tuple[list[int], int]]:
-    listed = []
-    for groups, numbers in zip(sides.groups, (sides.order[:-1], sides.order[-1:]), strict=True):
-        for group in groups:
-            number = next(n for n in numbers if sides.places[n].start <= group[0] < sides.places[n].stop)
-            listed.append((group, number))
-    return listed
-
-
 def _told_apart(sides: Sides, *, left: Sequence[int] = (), right: Sequence[int] = ()) -> float:
     """Return the share of pairs whose right row is the likeliest of all right rows, some columns left out."""
     ratios = approximate_log_ratio(sides.both[0].information(without=left), sides.both[1].information(without=right))
@@ -491,10 +497,3 @@ def _told_apart(sides: Sides, *, left: Sequence[int] = (), right: Sequence[int] 
     own = np.diag(ratios).copy()
     np.fill_diagonal(ratios, -np.inf)
     return float((own > ratios.max(axis=1)).mean()) if len(own) > 1 else 1.0
-
-
-def _each_told_apart(sides: Sides) -> list[float]:
-    return [
-        *(_told_apart(sides, left=group) for group in sides.groups[0]),
-        *(_told_apart(sides, right=group) for group in sides.groups[1]),
-    ]

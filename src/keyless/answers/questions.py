@@ -21,8 +21,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from keyless.answers.distributions import distribution, likeliest_partners, soft_answers
-from keyless.answers.labels import row_number
-from keyless.answers.showing import stated
+from keyless.answers.labels import row_number, stated
 from keyless.arrays import BoolArray, IntArray, NumpyArray, check_count
 from keyless.engine import Side
 from keyless.engine.forms import ROWS_PER_FACTOR

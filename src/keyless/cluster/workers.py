@@ -1,4 +1,4 @@
-"""Work on shards of rows, the same whoever does it.
+"""Work on shards of rows, the same whoever does it; and whether a card computes what takes long on the processor.
 
 A search asks for work by `start(function, …)` and for what came of it by `fetch`. What `start` returns stands for the
 result and may be given to further work: it stays where it was made, so that rows do not travel. In this process it is
@@ -10,14 +10,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from keyless.errors import InputError
 from keyless.progress import check_time
 
-__all__ = ["LOCAL", "Workers", "connected", "current_workers", "local_workers"]
+__all__ = ["LOCAL", "Workers", "computing_on", "connected", "current_workers", "device_for", "local_workers"]
 
 
+_DEVICE: ContextVar[Any] = ContextVar("device", default=None)
 _CONNECT = 20
 """Seconds that a scheduler has to answer."""
 
@@ -126,3 +128,30 @@ def connected(address: str | None) -> Iterator[Workers]:
         ) from error
     with client:
         yield current_workers()
+
+
+# --- a card of this machine: known to all parts of a search without being handed on -----------------------------------
+
+
+@contextmanager
+def computing_on(device: Any) -> Iterator[None]:
+    """Let a device compute what is large enough for it, as long as this lasts; also in threads that get the context.
+
+    Args:
+        device: as `arrays.find_device` has it; None: the processor computes.
+    """
+    before = _DEVICE.set(device)
+    try:
+        yield
+    finally:
+        _DEVICE.reset(before)
+
+
+def device_for(size: int, *, least: int) -> Any:
+    """Return the device that computes, where the work is large enough for it; None: the processor.
+
+    Args:
+        size: of the work, in numbers.
+        least: from which size on the device is quicker, the way there and back included.
+    """
+    return _DEVICE.get() if size >= least else None

@@ -1,9 +1,9 @@
 """A live view of a run, driven by the one progress callback (stage, step, total, objective).
 
-    with live.terminal_view() as callback:
+    with progress.terminal_view() as callback:
         links = keyless.link(tables, callback=callback)
 
-In a notebook the same with `live.notebook_view()`: a cell's output that is rewritten, no widgets. The command line
+In a notebook the same with `progress.notebook_view()`: a cell's output that is rewritten, no widgets. The command line
 shows what `terminal_view` shows.
 """
 
@@ -21,13 +21,33 @@ from typing import TYPE_CHECKING, Any
 
 from keyless.errors import InputError
 from keyless.progress.limits import Callback
-from keyless.progress.words import SCORED, UNSCORED, in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["Stage", "Stages", "notebook_view", "terminal_view", "usual_view"]
+__all__ = ["SCORED", "Stage", "Stages", "in_words", "notebook_view", "terminal_view", "usual_view"]
+
+_STAGES = {
+    "reading": "Reading the tables",
+    "tables": "Learning from each table",
+    "search": "Trying ways to fit the tables",
+    "map": "Trying ways to fit a few rows",
+    "joins": "Joining the tables",
+    "refine": "Improving the best way",
+    "candidates": "Listing likely partners",
+    "chance": "Measuring what chance reaches",
+    "calibration": "Measuring how sure matches are",
+    "matched": "Matching the rows",
+    "last steps": "Last steps",
+}
+"""Stages as the library calls them, in at most 30 characters: the view of a terminal has 80 in a line."""
+
+SCORED = ("search", "refine", "calibration", "matched")
+"""Stages of a search whose objective says how well the best way so far fits, in nats a row."""
+
+UNSCORED = frozenset(_STAGES) - set(SCORED)
+"""Stages of a search whose objective is something else, which is not shown."""
 
 _REFRESH = 0.1
 """Seconds between two drawings."""
@@ -293,3 +313,16 @@ def _clock(seconds: float) -> str:
         return f"{seconds:.0f} s"
     whole = int(seconds)
     return f"{whole // 60}:{whole % 60:02d}" if whole < 3600 else f"{whole // 3600}:{whole // 60 % 60:02d} h"
+
+
+def in_words(stage: str) -> str:
+    """Return what a stage does; a stage of another kind of work keeps its name.
+
+    Args:
+        stage: its name, as the callback is told it.
+
+    Example:
+        >>> in_words("chance"), in_words("factor 3")
+        ('Measuring what chance reaches', 'factor 3')
+    """
+    return _STAGES.get(stage, stage)

@@ -14,7 +14,7 @@ import numpy as np
 from keyless.answers.candidates import ranked
 from keyless.answers.distributions import distribution, link_of_rows
 from keyless.answers.explaining import Pieces, Records, pieces, records
-from keyless.answers.showing import shown, shown_guess
+from keyless.answers.labels import shown, shown_guess
 from keyless.arrays import IntArray
 from keyless.errors import InputError
 from keyless.links import Links
