@@ -13,9 +13,10 @@ import pytest
 from scipy import sparse
 
 import keyless
+import keyless.paper.soft_impute
 from keyless.datasets import make_shuffled_tables
-from keyless.doorway import check_no_options, gathered, warn_of_text_numbers
 from keyless.errors import InputError
+from keyless.linker import check_no_options, gathered, warn_of_text_numbers
 from keyless.progress import shown as live
 from keyless.tables import Reading, read_table
 
@@ -242,6 +243,7 @@ def test_products_of_matrices_do_not_warn_and_all_else_does():
     code = """
 import warnings
 import keyless
+import keyless.paper.soft_impute
 for where in ("keyless.maps.canonical", "elsewhere"):
     for what in ("matmul", "divide"):
         warnings.warn_explicit(f"invalid value encountered in {what}", RuntimeWarning, where, 1, module=where)

@@ -9,11 +9,12 @@ from typing import Literal
 import numpy as np
 from markupsafe import Markup, escape
 
+from keyless.audit import Audit
 from keyless.display import Sentence, headline
 from keyless.evidence import Evidence
 from keyless.links import Links, TableLink
 from keyless.pairs.expected import ExpectedRight, expected_right
-from keyless.report.markup import label
+from keyless.report.markup import label, one_line
 from keyless.tables import Table
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "State",
     "Step",
     "Tile",
+    "audit_steps",
     "count_rows",
     "finding",
     "meaning",
@@ -289,6 +291,37 @@ def next_steps(links: Links, counts: Counts, *, command: str | None) -> list[Ste
             Step("To make more rows sure, add columns that differ from row to row, or give known pairs:", again)
         )
     return steps
+
+
+def audit_steps(audit: Audit) -> list[Step]:
+    """Return what to do next before a release.
+
+    Args:
+        audit: the audit.
+    """
+    if audit.verdict == "unlinkable":
+        return [
+            Step(
+                "keyless proposes no change: it finds no link between these tables. That is no proof that nobody can. "
+                "The section about the audit says what it cannot tell."
+            )
+        ]
+    holding = [proposal for proposal in audit.proposals if proposal.holds]
+    if not holding:
+        return [
+            Step(
+                "Do not release both tables as they are. No set of changes was found after which keyless no longer "
+                "links them."
+            )
+        ]
+    first = one_line("; ".join(map(str, holding[0].changes)), longest=400)
+    return [
+        Step(
+            "Do not release both tables as they are. The section about the audit lists sets of changes after which "
+            f"keyless no longer links them. Make one of these sets of changes, for example: {first}."
+        ),
+        Step("Check the changed files again, and read below what an audit cannot tell."),
+    ]
 
 
 def _helps(command: str | None) -> Markup:
