@@ -243,7 +243,6 @@ def test_products_of_matrices_do_not_warn_and_all_else_does():
     code = """
 import warnings
 import keyless
-import keyless.paper.soft_impute
 for where in ("keyless.maps.canonical", "elsewhere"):
     for what in ("matmul", "divide"):
         warnings.warn_explicit(f"invalid value encountered in {what}", RuntimeWarning, where, 1, module=where)

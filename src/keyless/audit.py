@@ -125,11 +125,7 @@ class Audit:
 
 
 def singled_out(links: Links) -> dict[float, int]:
-    """Return how many matches of all tables reach each of `LEVELS`.
-
-    Args:
-        links: a result.
-    """
+    """Return how many matches of all tables reach each of `LEVELS`."""
     chance = [link.probability[link.permutation >= 0] for link in links.found.values()]
     sure = np.nan_to_num(np.concatenate(chance))
     return {level: int((sure >= level).sum()) for level in LEVELS}

@@ -235,11 +235,7 @@ def _labels(table: Table) -> dict[str, Any]:
 
 
 def warnings_about(tables: Sequence[Table]) -> list[str]:
-    """Return what the reader of a result must know of its tables: notes of the reading, and equal rows.
-
-    Args:
-        tables: the tables.
-    """
+    """Return what the reader of a result must know of its tables: notes of the reading, and equal rows."""
     return [*(f"{table.name}: {note}" for table in tables for note in table.notes), *_same_rows(tables)]
 
 

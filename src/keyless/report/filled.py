@@ -74,11 +74,7 @@ class Sample:
 
 
 def fill_sample(links: Links) -> Sample:
-    """Fill the tables for at most `MOST_ROWS` reference rows, drawn at random but always the same.
-
-    Args:
-        links: the result.
-    """
+    """Fill the tables for at most `MOST_ROWS` reference rows, drawn at random but always the same."""
     count = len(links.tables[0].row_ids)
     chosen = np.arange(count)
     if count > MOST_ROWS:

@@ -135,11 +135,7 @@ def match_table(links: Links, *, surest_first: bool = False) -> MatchTable:
 
 
 def match_columns(links: Links) -> dict[str, Any]:
-    """Return the columns of the match table: numbers of table, row, match and second best, and how sure they are.
-
-    Args:
-        links: the result.
-    """
+    """Return the columns of the match table: numbers of table, row, match and second best, and how sure they are."""
     parts: dict[str, list[Any]] = {
         key: [] for key in ("table", "row", "match", "probability", "margin", "other", "likely")
     }

@@ -77,12 +77,7 @@ def page_file(name: str) -> str:
 
 
 def page_values(writer: Writer, sections: Iterable[tuple[str, str, str, Callable[[Writer], Values]]]) -> Values:
-    """Return the values of the templates: of what was found (`findings.html`), and of some sections.
-
-    Args:
-        writer: of the page.
-        sections: some of `SECTIONS`.
-    """
+    """Return the values of the templates: of what was found (`findings.html`), and of some sections."""
     links = writer.links
     made = [
         {"anchor": anchor, "short": short, "heading": heading} | make(writer)

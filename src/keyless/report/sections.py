@@ -232,9 +232,6 @@ def lost_columns(writer: Writer) -> list[tuple[str, str, str]]:
     """Return the columns that could have told something and are not used: column, table and why.
 
     A column of ids is none of them: it names the rows. A reason can quote an entry, so a page for sharing has none.
-
-    Args:
-        writer: of the page.
     """
     return [
         (str(use.name), table.name, "" if writer.redact else use.reason)

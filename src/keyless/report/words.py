@@ -87,11 +87,7 @@ class Counts:
 
 
 def count_rows(links: Links) -> Counts:
-    """Count the rows of a result.
-
-    Args:
-        links: the result.
-    """
+    """Count the rows of a result."""
     matched = np.concatenate([link.permutation >= 0 for link in links.found.values()])
     probability = np.concatenate([link.probability for link in links.found.values()])
     sure = probability >= SURE
@@ -113,11 +109,7 @@ def _gaps(table: Table) -> int:
 
 
 def finding(links: Links) -> Markup:
-    """Return what was found, in one sentence, as HTML.
-
-    Args:
-        links: the result.
-    """
+    """Return what was found, in one sentence, as HTML."""
     states = {state(link.evidence) for link in links.found.values()}
     sentence = headline(links.reference, links.found)
     if states == {"rows"}:
@@ -130,11 +122,7 @@ def finding(links: Links) -> Markup:
 
 
 def meaning(links: Links) -> str:
-    """Return what the verdict means, in words for whoever does not know the method.
-
-    Args:
-        links: the result.
-    """
+    """Return what the verdict means, in words for whoever does not know the method."""
     evidence = links.evidence
     match state(evidence):
         case "linked":
@@ -187,12 +175,7 @@ class Tile:
 
 
 def tiles(links: Links, counts: Counts) -> list[Tile]:
-    """Return the figures that a reader can act on.
-
-    Args:
-        links: the result.
-        counts: its rows.
-    """
+    """Return the figures that a reader can act on."""
     now = state(links.evidence)
     check = {
         "linked": "rows to check by hand: less than 90% sure",
@@ -294,11 +277,7 @@ def next_steps(links: Links, counts: Counts, *, command: str | None) -> list[Ste
 
 
 def audit_steps(audit: Audit) -> list[Step]:
-    """Return what to do next before a release.
-
-    Args:
-        audit: the audit.
-    """
+    """Return what to do next before a release."""
     if audit.verdict == "unlinkable":
         return [
             Step(

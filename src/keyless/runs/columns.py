@@ -184,11 +184,7 @@ def _ids(table: Table, rows: IntArray) -> Any:
 
 
 def parquet_column(column: pd.Series) -> Any:
-    """Return a column of one type, as Parquet holds them; as text where there is no such type.
-
-    Args:
-        column: any column.
-    """
+    """Return a column of one type, as Parquet holds them; as text where there is no such type."""
     if isinstance(column.dtype, pd.SparseDtype):
         column = pd.Series(np.asarray(column.array))
     several = column.dtype.kind == "O" and column.dropna().map(type).nunique() > 1

@@ -133,11 +133,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Return what `run.json` says.
-
-    Args:
-        folder: a run.
-    """
+    """Return what `run.json` says."""
     path = folder / RECORD
     if not folder.is_dir():
         raise InputError(f"{folder}: must be a folder written by `keyless link --out`; there is no such folder.")
@@ -160,11 +156,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def files_in(folder: Path) -> set[str]:
-    """Return the files below a folder, and folders that are empty, as paths from it with forward slashes.
-
-    Args:
-        folder: a folder.
-    """
+    """Return the files below a folder, and folders that are empty, as paths from it with forward slashes."""
     return {
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")

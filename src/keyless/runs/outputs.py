@@ -159,11 +159,7 @@ def _joined(links: Links, options: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def read_run(folder: str | Path) -> Run:
-    """Read a folder written by `write_run`.
-
-    Args:
-        folder: the run.
-    """
+    """Read a folder written by `write_run`."""
     folder = Path(folder)
     record = read_record(folder)
     return Run(folder, load(folder / RESULT), record)
@@ -323,12 +319,7 @@ def _pandas(frame: Any, *, columns: Sequence[Any] = ()) -> pd.DataFrame:
 
 
 def write_parquet(frame: pd.DataFrame, path: Path) -> None:
-    """Write a frame; columns of several types become text.
-
-    Args:
-        frame: any frame.
-        path: where.
-    """
+    """Write a frame; columns of several types become text."""
     columns = {}
     for place, name in enumerate(frame.columns):
         columns[as_text(name)] = parquet_column(frame.iloc[:, place])

@@ -102,9 +102,6 @@ def parquet_files(folder: Path) -> tuple[Path, ...]:
     """Return the Parquet files of a folder and of those in it, in the order of the numbers in their names.
 
     Files and folders whose names begin with `.` or `_` are passed over, as other readers of such folders do.
-
-    Args:
-        folder: the folder.
     """
     found = []
     for path in folder.rglob("*"):
