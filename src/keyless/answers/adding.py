@@ -153,7 +153,7 @@ def _more_rows(link: TableLink, free: IntArray, partner: IntArray, chance: Float
         permutation=permutation,
         probability=probability,
         margin=margin,
-        coupling=_beside(partners, more),
+        coupling=_with_more(partners, more, axis=1),
         alone=alone,
     )
 
@@ -175,21 +175,17 @@ def _more_reference_rows(
         permutation=np.concatenate([link.permutation, places]),
         probability=np.concatenate([link.probability, stated]),
         margin=np.concatenate([link.margin, _margins(partner, ratios)]),
-        coupling=_below(partners, more),
+        coupling=_with_more(partners, more, axis=0),
         alone=np.concatenate([alone, nobody]),
     )
 
 
-def _beside(coupling: Any, more: FloatArray) -> Any:
-    if is_sparse(coupling):
-        return sparse.csr_array(sparse.hstack([coupling, sparse.csr_array(more)]))
-    return np.hstack([coupling, more])
-
-
-def _below(coupling: Any, more: FloatArray) -> Any:
-    if is_sparse(coupling):
-        return sparse.csr_array(sparse.vstack([coupling, sparse.csr_array(more)]))
-    return np.vstack([coupling, more])
+def _with_more(coupling: Any, more: FloatArray, *, axis: int) -> Any:
+    """Return a coupling with more rows (axis 0) or columns (axis 1)."""
+    if not is_sparse(coupling):
+        return np.concatenate([coupling, more], axis=axis)
+    parts = [coupling, sparse.csr_array(more)]
+    return sparse.csr_array(sparse.hstack(parts) if axis else sparse.vstack(parts))
 
 
 # --- a table and more rows of it, as one table of the caller's kind ---------------------------------------------------

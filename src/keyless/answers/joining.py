@@ -16,7 +16,7 @@ from keyless.arrays import FloatArray, IntArray, check_finite
 from keyless.errors import InputError
 from keyless.table_link import LinkedTables
 from keyless.tables import Table, frame_like
-from keyless.tables.frames import taken
+from keyless.tables.frames import free_name, taken
 
 __all__ = ["Fill", "How", "cut", "joined", "joined_columns", "joined_plan"]
 
@@ -229,11 +229,8 @@ def _extra_names(tables: Sequence[Table], taken_names: Sequence[str], *, indicat
         wanted["", "filled"] = "_filled"
     used, found = set(taken_names), {}
     for key, name in wanted.items():
-        free = name
-        while free in used:
-            free = f"_{free}"
-        used.add(free)
-        found[key] = free
+        found[key] = free_name(name, used)
+        used.add(found[key])
     return found
 
 

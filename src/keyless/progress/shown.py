@@ -203,6 +203,7 @@ def _terminal_table(stages: Stages) -> Table:
     for column in range(7):
         grid.add_column(no_wrap=True, justify="right" if column in (3, 4, 5) else "left")
     grid.add_row("", *(Text(name, style="dim") for name in ("stage", "", "step", "score", "time", "")))
+    styles = ("dim", "", "dim", "cyan")
     # Copied: the work goes on while this draws.
     listed = list(stages.listed)
     for stage in listed:
@@ -215,10 +216,7 @@ def _terminal_table(stages: Stages) -> Table:
             Spinner("dots") if current else Text("✓", style="green"),
             Text(in_words(stage.name), style="bold" if current else "dim"),
             bar,
-            Text(_steps(stage), style="dim"),
-            Text(_value(stage)),
-            Text(_clock(stage.seconds), style="dim"),
-            Text(_left(stage) if current else "", style="cyan"),
+            *(Text(cell, style=style) for cell, style in zip(_cells(stage, current=current), styles, strict=True)),
         )
     grid.add_row("", Text("in all", style="dim"), "", "", "", Text(_clock(stages.seconds), style="dim"), "")
     return grid
@@ -284,7 +282,7 @@ def _html(stages: Stages, *, done: bool) -> str:
         if stage.total or current:
             known = f' max="{stage.total}" value="{min(stage.step, stage.total)}"' if stage.total else ""
             bar = f'<progress aria-label="{words}"{known}></progress>'
-        cells = (_steps(stage), _value(stage), _clock(stage.seconds), _left(stage) if current else "")
+        cells = _cells(stage, current=current)
         name = f"<strong>{words}</strong>" if current else f"✓ {words}"
         lines.append(
             f'<tr><td style="text-align:left">{name}</td><td>{bar}</td>'
@@ -296,16 +294,15 @@ def _html(stages: Stages, *, done: bool) -> str:
     return f"<div><p>{told}</p><table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
 
 
-def _steps(stage: Stage) -> str:
-    return f"{stage.step:,}/{stage.total:,}" if stage.total else f"{stage.step:,}" if stage.step else ""
+def _cells(stage: Stage, *, current: bool) -> tuple[str, str, str, str]:
+    """Return how far a stage is, how well the best way fits, how long it has taken, and how long it will take."""
+    steps = f"{stage.step:,}/{stage.total:,}" if stage.total else f"{stage.step:,}" if stage.step else ""
+    left = "" if stage.left is None or not current else f"about {_clock(stage.left)} left"
+    return steps, _value(stage), _clock(stage.seconds), left
 
 
 def _value(stage: Stage) -> str:
     return f"{stage.objective:,.2f}" if math.isfinite(stage.objective) and stage.name not in UNSCORED else "–"
-
-
-def _left(stage: Stage) -> str:
-    return "" if stage.left is None else f"about {_clock(stage.left)} left"
 
 
 def _clock(seconds: float) -> str:

@@ -25,7 +25,7 @@ from keyless.errors import InputError
 from keyless.links import Links
 from keyless.runs.cells import file_names
 from keyless.tables import Table
-from keyless.tables.frames import as_text
+from keyless.tables.frames import as_text, free_name
 from keyless.tables.large_file import parquet_files
 from keyless.tables.memory import is_large
 
@@ -112,10 +112,7 @@ class _Columns:
         table = pa.table({"column": column})
         with open(handle, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table, max_chunksize=_ROWS)
-        text = as_text(name)
-        while text in self.names:
-            text = f"_{text}"
-        self.names.append(text)
+        self.names.append(free_name(as_text(name), self.names))
         self.files.append(Path(path))
 
     def write(self, target: Path, parts: Sequence[Any]) -> Path:

@@ -25,7 +25,7 @@ import pyarrow.csv as pacsv
 from keyless.errors import InputError
 from keyless.tables.encodings import Encoding
 from keyless.tables.given import Dialect, Given
-from keyless.tables.layout import TAIL, Top, find_body, text_top
+from keyless.tables.layout import TAIL, Body, Top, find_body, text_top
 from keyless.tables.memory import check_memory, in_words
 from keyless.tables.places import OTHER_ENDINGS, place_of
 from keyless.tables.reading_options import Reading, option, shown
@@ -36,6 +36,7 @@ __all__ = [
     "check_names",
     "damaged_parquet",
     "file_name",
+    "given_cells",
     "open_file",
     "read_text",
     "stem",
@@ -252,22 +253,29 @@ def read_text(file: File, reading: Reading) -> Given:
     if body is None:
         number, actual, _ = ragged[0]
         raise _ragged(file, line(number), width, actual, reading)
-    check_names(body.names, file.where)
-    if not len(body.places):
-        raise InputError(f"{file.where}: must have rows below the line of column names; found none.")
     if top.header == 1 and width > 1 and all(re.fullmatch(r"[+-]?\d+([.,]\d+)?", name.strip()) for name in body.names):
         instead = option(reading.door, "header", 0)
         notes.append(f"the first line is taken for column names, though all of them are numbers; if not, say {instead}")
-    columns = {name: pd.arrays.ArrowStringArray(column) for name, column in zip(body.names, body.columns, strict=True)}
     dialect = Dialect(separator=top.separator, encoding="utf-8-sig" if scan.marked else scan.encoding)
-    return Given(
-        pd.DataFrame(columns),
-        file.where,
-        "cells",
-        (*notes, *body.notes),
-        line=lambda row: line(int(body.places[row])),
-        dialect=dialect,
-    )
+    return given_cells(body, (*notes, *body.notes), where=file.where, line=line, dialect=dialect)
+
+
+def given_cells(
+    body: Body,
+    notes: tuple[str, ...],
+    *,
+    where: str,
+    line: Callable[[int], int | None],
+    dialect: Dialect,
+    typed: frozenset[str] = frozenset(),
+) -> Given:
+    """Return the rows of a file of cells on their way to a table; see `Given`."""
+    check_names(body.names, where)
+    if not len(body.places):
+        raise InputError(f"{where}: must have rows below the line of column names; found none.")
+    columns = {name: pd.arrays.ArrowStringArray(column) for name, column in zip(body.names, body.columns, strict=True)}
+    frame, places = pd.DataFrame(columns), body.places
+    return Given(frame, where, "cells", notes, None, lambda row: line(int(places[row])), typed, dialect)
 
 
 def _cells_of(text: str, separator: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -17,7 +17,7 @@ from keyless.tables.cells import DAY, NANOSECOND_DAYS, written_dates, written_nu
 from keyless.tables.memory import is_large
 from keyless.tables.reading_options import Coding, ColumnUse, Kind
 
-__all__ = ["as_text", "build", "from_records", "in_pandas", "taken", "to_records", "without_views"]
+__all__ = ["as_text", "build", "free_name", "from_records", "in_pandas", "taken", "to_records", "without_views"]
 
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -251,6 +251,13 @@ def _held(entries: list[Any], like: Any) -> Any:
     except Exception:  # every library has errors of its own
         return [None if entry is None else as_text(entry) for entry in entries]
     return entries
+
+
+def free_name(name: str, names: Collection[str]) -> str:
+    """Return a name that is not among others: the name itself, with as many `_` in front as that takes."""
+    while name in names:
+        name = f"_{name}"
+    return name
 
 
 def as_text(entry: Any) -> str:

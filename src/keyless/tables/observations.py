@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from keyless.arrays import IntArray, is_sparse
 from keyless.errors import InputError, check_among
-from keyless.tables.frames import taken
+from keyless.tables.frames import free_name, taken
 
 __all__ = ["reordered", "to_anndata", "to_mudata"]
 
@@ -40,7 +40,7 @@ def reordered(adata: Any, rows: IntArray, *, names: Sequence[str], name: str, ma
     obs.index = index
     before = [None if row < 0 else str(adata.obs_names[row]) for row in rows.tolist()]
     if before != list(index):
-        obs[_free(f"{name}_id", obs.columns)] = before
+        obs[free_name(f"{name}_id", obs.columns)] = before
     x = _taken(adata.X, rows) if matrix is None else matrix
     made = type(adata)(X=x, obs=obs, var=adata.var.copy(), uns=copy.deepcopy(dict(adata.uns)))
     for key, part in adata.layers.items():
@@ -58,12 +58,6 @@ def reordered(adata: Any, rows: IntArray, *, names: Sequence[str], name: str, ma
         raw = adata.raw.to_adata()
         made.raw = type(adata)(X=_taken(raw.X, rows), obs=pd.DataFrame(index=index), var=raw.var.copy())
     return made
-
-
-def _free(name: str, taken_names: Any) -> str:
-    while name in taken_names:
-        name = f"_{name}"
-    return name
 
 
 def _taken(part: Any, rows: IntArray) -> Any:

@@ -8,13 +8,13 @@ import re
 import zipfile
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 
 from keyless.errors import InputError
-from keyless.tables.files import check_names
+from keyless.tables.files import given_cells
 from keyless.tables.given import Dialect, Given
 from keyless.tables.layout import HEAD, find_body, find_top
 from keyless.tables.memory import check_memory, in_words
@@ -135,27 +135,17 @@ def _text(values: list[list[Any]], merged: Sequence[Any], place: Place, reading:
         return start + record + 1
 
     body = find_body(table, [], top.header, reading=reading, where=place.where, line=line)
-    if body is None or not len(body.places):
+    if body is None:
         raise InputError(f"{place.where}: must have rows below the row of column names; found none.")
-    names = [" ".join(name.split()) for name in body.names]
-    check_names(names, place.where)
-    kept = dict(zip(names, body.columns, strict=True))
-    frame = pd.DataFrame({name: pd.arrays.ArrowStringArray(column) for name, column in kept.items()})
+    body = replace(body, names=[" ".join(name.split()) for name in body.names])
     # Where numbers are stored as such their decimal mark is a point, whatever the text of other columns has.
     typed = frozenset(
         name
-        for name, k in zip(names, body.numbers, strict=True)
+        for name, k in zip(body.names, body.numbers, strict=True)
         if any(is_number(rows[place][k]) for place in body.places.tolist())
     )
-    return Given(
-        frame,
-        place.where,
-        "cells",
-        (*top.notes, *body.notes),
-        line=lambda row: line(int(body.places[row])),
-        typed=typed,
-        dialect=Dialect("sheet"),
-    )
+    notes = (*top.notes, *body.notes)
+    return given_cells(body, notes, where=place.where, line=line, dialect=Dialect("sheet"), typed=typed)
 
 
 def is_number(value: Any) -> bool:
