@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless import display, restored
-from keyless.answers import adding, explaining, joining, placing, scoring, transferring
+from keyless.answers import adding, explaining, joining, scoring, transferring
 from keyless.answers.answering import earlier_couplings, options_with
 from keyless.answers.candidates import candidates as _candidates
 from keyless.answers.labels import ids
@@ -61,7 +61,7 @@ class Links(LinkedTables):
     threshold = scoring.threshold
     score_against = scoring.score_against
     explain = explaining.explain
-    place = placing.place
+    place = adding.place
     add = adding.add
     transfer = transferring.transfer
     plot_evidence = display.plot_evidence

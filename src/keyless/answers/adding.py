@@ -1,4 +1,4 @@
-"""More rows for tables that are linked, by the map that is known."""
+"""New rows of tables that are linked: where they belong, and links that know them, by the map that is known."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ import pandas as pd
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
+from keyless.answers.candidates import ranked
 from keyless.answers.distributions import distribution
-from keyless.answers.placing import new_rows
-from keyless.arrays import FloatArray, IntArray
+from keyless.arrays import FloatArray, IntArray, check_count
 from keyless.block import Block
-from keyless.errors import InputError
+from keyless.errors import InputError, check_among
 from keyless.knowledge import groups_of
-from keyless.pairs.likelihood import FORBIDDEN, pair_log_ratio
+from keyless.pairs.likelihood import FORBIDDEN, exact_log_ratio, pair_log_ratio
+from keyless.pairs.placing import likeliest
 from keyless.pairs.posterior import prior_log_odds, scaled
 from keyless.table_link import LinkedTables, TableLink
-from keyless.tables import Reading, Table
+from keyless.tables import Reading, Table, read_like
 from keyless.tables.frames import taken
 from keyless.tables.ids import row_numbers
 from keyless.tables.matrices import is_anndata, is_sparse
 
-__all__ = ["add"]
+__all__ = ["add", "new_rows", "place"]
+
 
 Linked = TypeVar("Linked", bound=LinkedTables)
 
@@ -300,3 +302,78 @@ def _appended(old: pd.Series, new: pd.Series, like: Table) -> pd.Series:
         except (TypeError, ValueError):
             new = new.astype(object) if old.dtype == object else new
     return pd.concat([old.reset_index(drop=True), new.reset_index(drop=True)], ignore_index=True)
+
+
+def place(
+    links: LinkedTables, rows: Any, *, table: str, candidates: int = 5, reading: Reading | None = None
+) -> pd.DataFrame:
+    """Place new rows of a known table among the reference's entities, or say that they are none of these.
+
+    Args:
+        links: the result.
+        rows: a frame or file with columns of that table, or an array with its numbers (`Table.columns`). Columns
+            that are not there count as missing; others are not looked at.
+        table: name of the table.
+        candidates: how many reference rows to return for each, at most.
+        reading: how to read a file.
+
+    Returns:
+        One line per new row and candidate, the likeliest first: row, reference_id and probability. A line whose
+        reference_id is missing stands for "nobody"; it is there for each row. Over all reference rows and "nobody"
+        the probabilities sum to 1. Before its entries are looked at, a new row is as likely to have a partner as to
+        have none.
+    """
+    number, _, fresh = new_rows(links, rows, table=table, reading=reading)
+    count = check_count(candidates, name="candidates")
+    best, chance = likeliest(links.model, *links._placed, number=number, fresh=fresh.block, count=count)
+    nobody = _nobody(links, number, fresh, best[:, 0], chance[:, 0])
+    partners = np.zeros((len(best), best.shape[1]))
+    partners[:] = chance
+    row, column, probability = ranked(partners, nobody, count)
+    places = np.where(column < 0, -1, best[row, np.maximum(column, 0)])
+    labels = links.tables[0].row_ids
+    known = [None if place < 0 else labels[place] for place in places.tolist()]
+    whole = all(isinstance(label, int) and not isinstance(label, bool) for label in labels)
+    return pd.DataFrame(
+        {
+            "row": [fresh.row_ids[i] for i in row.tolist()],
+            "reference_id": pd.array(known, dtype="Int64") if whole else pd.Series(known, dtype=object),
+            "probability": probability,
+        }
+    )
+
+
+def new_rows(links: LinkedTables, rows: Any, *, table: str, reading: Reading | None) -> tuple[int, Table, Table]:
+    """Return the number of a table, its new rows as read, and the same as they are linked.
+
+    Args:
+        links: the result.
+        rows: a frame or file with columns of that table, or an array with its numbers.
+        table: name of the table.
+        reading: how to read a file.
+    """
+    check_among("table", table, [known.name for known in links.tables])
+    number = links._number(table)
+    like = links.tables[number]
+    read = read_like(rows, like=like, reading=reading)
+    if read.block.shape[1] != like.block.shape[1]:
+        raise InputError(f"rows: must have {like.block.shape[1]} columns, as {table} has; found {read.block.shape[1]}.")
+    return number, read, links._used(read, like=like)
+
+
+def _nobody(links: LinkedTables, number: int, fresh: Table, best: IntArray, chance: FloatArray) -> FloatArray:
+    """Return how likely each new row is no entity of the reference.
+
+    With n reference rows, "nobody" has the weight n, and reference row j that of the likelihood ratio of the pair. The
+    probability of the likeliest row is known; that of "nobody" follows from the ratio of their weights.
+    """
+    blocks, rows = links._placed
+    nobody = np.empty(len(best))
+    for part in links.model.parts(len(best)):
+        some = np.arange(len(best))[part]
+        new = links.model.information(number, fresh.block, rows=some)
+        known = links.model.entity_information(blocks, [index[best[some]] for index in rows], without=number)
+        pairs = np.arange(len(some))
+        weight = np.log(len(rows[0])) - exact_log_ratio(new, known, pairs, pairs)
+        nobody[some] = chance[some] * np.exp(np.minimum(weight, 700.0))
+    return np.clip(nobody, 0.0, 1.0)

@@ -43,7 +43,7 @@ def check_files(paths: Sequence[Path], options: ReadingOptions, *, least: int = 
     """
     from keyless.runs import fingerprint
     from keyless.tables import place_of
-    from keyless.tables.large_file import parquet_files
+    from keyless.tables.parquet import parquet_files
 
     if len(paths) < least:
         wanted = "at least two table files" if least > 1 else "a table file"

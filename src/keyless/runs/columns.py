@@ -26,8 +26,8 @@ from keyless.links import Links
 from keyless.runs.cells import file_names
 from keyless.tables import Table
 from keyless.tables.frames import as_text, free_name
-from keyless.tables.large_file import parquet_files
 from keyless.tables.memory import is_large
+from keyless.tables.parquet import parquet_files
 
 __all__ = ["is_for_parquet", "parquet_column", "write_columns"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keyless.errors import InputError
-from keyless.tables.large_file import held_in
+from keyless.tables.parquet import held_in
 
 __all__ = ["Fingerprint", "check_unchanged", "fingerprint", "to_toml"]
 

@@ -15,10 +15,10 @@ from keyless.errors import InputError
 from keyless.tables.files import check_names
 from keyless.tables.given import Given
 from keyless.tables.memory import check_memory
+from keyless.tables.parquet import collected, to_pandas
 from keyless.tables.places import Place, missing_extra
 from keyless.tables.reading_options import Reading, shown
 from keyless.tables.spreadsheets import as_text, is_number
-from keyless.tables.typed import collected, to_pandas
 
 __all__ = ["is_sqlite", "read_duckdb", "read_sqlite"]
 

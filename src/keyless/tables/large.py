@@ -32,12 +32,11 @@ from keyless.tables.column_use import UsedColumn, is_named_like_id, look
 from keyless.tables.columns import Column
 from keyless.tables.files import File, check_names, damaged_parquet, file_name
 from keyless.tables.ids import doubtful_ids, id_column, is_called_id, named_rows, row_numbers
-from keyless.tables.large_file import LargeFile, keep, parquet_files
 from keyless.tables.memory import check_memory, is_large
 from keyless.tables.on_disk import NumbersOnDisk
+from keyless.tables.parquet import LargeFile, check_entries, keep, parquet_files, to_pandas
 from keyless.tables.reading_options import Reading, nothing_used
 from keyless.tables.table import Table
-from keyless.tables.typed import check_entries, to_pandas
 
 __all__ = ["ROUNDING", "read_folder", "read_large"]
 

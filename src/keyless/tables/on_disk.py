@@ -12,7 +12,7 @@ from keyless.arrays import BoolArray, NumpyArray, batches
 from keyless.block import Block
 from keyless.cluster import OnDisk, current_workers, scratch_folder
 from keyless.tables.batches import BUFFERS, ColumnWatch, kind_of, opened, read_numbers
-from keyless.tables.large_file import LargeFile
+from keyless.tables.parquet import LargeFile
 
 __all__ = ["NumbersOnDisk", "read_again"]
 

@@ -31,12 +31,12 @@ from keyless.tables.long_layout import widened
 from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, read_array, read_h5ad, read_sparse
 from keyless.tables.memory import check_memory, is_large, memory_needed
 from keyless.tables.on_disk import NumbersOnDisk
+from keyless.tables.parquet import read_parquet, to_pandas
 from keyless.tables.places import place_of
 from keyless.tables.reading_options import ColumnUse, Reading, check_named, nothing_used, shown
 from keyless.tables.spreadsheets import read_sheet
 from keyless.tables.table import Table
 from keyless.tables.table_names import name_reference
-from keyless.tables.typed import read_parquet, to_pandas
 
 __all__ = ["read_cells", "read_like", "read_table", "read_tables"]
 

@@ -17,8 +17,8 @@ from keyless.errors import InputError
 from keyless.tables import matrices
 from keyless.tables.frames import build, taken, to_records
 from keyless.tables.given import Dialect, Form
-from keyless.tables.large_file import LargeFile
 from keyless.tables.on_disk import NumbersOnDisk
+from keyless.tables.parquet import LargeFile
 from keyless.tables.reading_options import ColumnUse
 
 __all__ = ["Table", "frame_like", "with_missingness"]
