@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from keyless.answers.explaining import Sides, explain_all, some_matches
+from keyless.answers.explaining import ExplainedPairs, explain_all, some_matches
 from keyless.block import Block
 from keyless.errors import printable
 from keyless.links import Links
@@ -190,7 +190,7 @@ class _Auditor:
     def ordered(self) -> list[Column]:
         """Return all columns, those first whose loss lowers the ratio of the matches most."""
         sides = {
-            name: Sides(self.links, name, rows, link.permutation[rows])
+            name: ExplainedPairs(self.links, name, rows, link.permutation[rows])
             for name, link in self.links.found.items()
             if (rows := some_matches(link.permutation, _GREEDY_ROWS)).size
         }
@@ -322,7 +322,7 @@ def _dropped(columns: Sequence[Column]) -> tuple[Change, ...]:
     return tuple(Change(*column, "drop") for column in columns)
 
 
-def _numbers(side: Sides, columns: Sequence[Column]) -> list[int]:
+def _numbers(side: ExplainedPairs, columns: Sequence[Column]) -> list[int]:
     wanted = set(columns)
     return [number for number, column in enumerate(side.columns) if column in wanted]
 

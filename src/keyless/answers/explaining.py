@@ -1,6 +1,6 @@
 """Why rows are linked: what each column contributed, and what the rows say of each other in their own units.
 
-`pieces` has the numbers for any pairs of rows; `explain_row` and `explain_all` say them in the words of the tables.
+`ExplainedPairs` has the numbers for any pairs of rows; `explain` says them in the words of the tables.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from keyless.table_link import LinkedTables
 from keyless.tables import Table
 
 __all__ = [
+    "ExplainedPairs",
     "Explanation",
     "PairExplanation",
-    "Pieces",
     "Records",
     "RowExplanation",
     "explain",
     "explain_all",
-    "explain_row",
-    "pieces",
     "records",
+    "some_matches",
 ]
 
 MOST_ROWS = 300
@@ -46,82 +45,70 @@ _SHOWN = 8
 """Columns that are shown in one line each; the others are in the frame."""
 
 
-@dataclass(frozen=True, eq=False)
-class Pieces:
-    """The numbers behind the explanation of some pairs of rows.
+class ExplainedPairs:
+    """Pairs of rows, and the numbers that explain them.
 
-    Attributes:
-        table: the table whose rows are linked; the other side of each pair is the reference's row with all that is
-            linked to it in other tables.
-        rows: reference rows.
-        partners: their rows in the table.
-        columns: (table, column) for each column of the arrays below, in the caller's names.
-        log_ratio: per pair, how much likelier the two are one entity than two, in nats.
-        contributions: pairs × columns, in nats; they add up to `log_ratio`.
-        predicted: per table, pairs × the columns of its block: what the other side predicts, in the table's units.
-        errors: per table, standard errors of these predictions.
-        scores: per table, predicted and actual standard scores and where they are observed.
-        sides: the two sides of the pairs.
-    """
-
-    table: str
-    rows: IntArray
-    partners: IntArray
-    columns: tuple[tuple[str, str], ...]
-    log_ratio: FloatArray
-    contributions: FloatArray
-    predicted: dict[str, FloatArray]
-    errors: dict[str, FloatArray]
-    scores: dict[str, tuple[FloatArray, FloatArray, BoolArray]]
-    sides: Sides = field(repr=False)
-
-    @cached_property
-    def drop_costs(self) -> FloatArray:
-        """Pairs × columns: `log_ratio` less what it is without the column, in nats."""
-        return np.concatenate(costs_of_dropping(*self.sides.both, self.sides.groups), axis=1)
-
-
-def pieces(links: LinkedTables, name: str, rows: Any, partners: Any) -> Pieces:
-    """Return the numbers behind the explanation of pairs of rows.
+    One side of each pair is a row of a table, the other the reference's row with all that is linked to it in other
+    tables.
 
     Args:
         links: the result.
         name: the table whose rows are paired.
         rows: numbers of reference rows.
         partners: numbers of rows of the table, one for each.
+
+    Attributes:
+        table: name of the table.
+        both: the two sides, that of the table last.
+        order: numbers of the tables as they stand there.
+        columns: (table, column) for each column of the arrays below, in the caller's names.
+        groups: for each side, the columns of the model that each of them was made into.
+        numbers: number of the table of each.
+        scores: per table, predicted and actual standard scores and where they are observed.
+        predicted: per table, pairs × the columns of its block: what the other side predicts, in the table's units.
+        errors: per table, standard errors of these predictions.
     """
-    rows, partners = np.asarray(rows, dtype=np.int64), np.asarray(partners, dtype=np.int64)
-    sides = Sides(links, name, rows, partners)
-    added = sides.grouped(np.concatenate(contributions(*sides.both), axis=1))
-    predicted, errors, scores = {}, {}, {}
-    for number in sides.order:
-        table = links.tables[number]
-        own, other = (0, 1) if number != sides.number else (1, 0)
-        guess, deviation = predictions(sides.both[own], sides.both[other])
-        place = sides.places[number]
-        seen = sides.both[own]
-        scales = links.model.scales[number]
-        predicted[table.name] = np.column_stack([s.undo(g) for s, g in zip(scales, guess[:, place].T, strict=True)])
-        slopes = np.column_stack([s.slope(g) for s, g in zip(scales, guess[:, place].T, strict=True)])
-        errors[table.name] = slopes * deviation[:, place]
-        scores[table.name] = (guess[:, place], seen.scores[:, place], seen.mask[:, place])
-    ratios = log_ratios(*sides.both)
-    return Pieces(name, rows, partners, sides.columns, ratios, added, predicted, errors, scores, sides)
 
-
-class Sides:
-    """The two sides of pairs: a table, and all the others joined; and which columns belong together."""
-
-    def __init__(self, links: LinkedTables, name: str, rows: IntArray, partners: IntArray) -> None:
-        self.number = links._number(name)
+    def __init__(self, links: LinkedTables, name: str, rows: Any, partners: Any) -> None:
+        self.table, self.number = name, links._number(name)
+        self.rows, self.partners = np.asarray(rows, dtype=np.int64), np.asarray(partners, dtype=np.int64)
         blocks, known = links._placed
-        places = [index[rows] for index in known]
-        places[self.number] = partners
+        places = [index[self.rows] for index in known]
+        places[self.number] = self.partners
         others = [number for number in range(len(blocks)) if number != self.number]
         self.order = [*others, self.number]
         self.places: dict[int, slice] = {}
         self.both = self._side(links, blocks, places, others), self._side(links, blocks, places, [self.number])
         self._name_columns(links)
+        self.scores: dict[str, tuple[FloatArray, FloatArray, BoolArray]] = {}
+        self.predicted, self.errors = dict[str, FloatArray](), dict[str, FloatArray]()
+        for own, other, numbers in ((*self.both, others), (*self.both[::-1], [self.number])):
+            guess, deviation = predictions(own, other)
+            for number in numbers:
+                table, place = links.tables[number].name, self.places[number]
+                mine = list(zip(links.model.scales[number], guess[:, place].T, strict=True))
+                self.scores[table] = (guess[:, place], own.scores[:, place], own.mask[:, place])
+                self.predicted[table] = np.column_stack([scale.undo(scores) for scale, scores in mine])
+                slopes = np.column_stack([scale.slope(scores) for scale, scores in mine])
+                self.errors[table] = slopes * deviation[:, place]
+
+    @cached_property
+    def log_ratio(self) -> FloatArray:
+        """Per pair, how much likelier the two are one entity than two, in nats."""
+        return log_ratios(*self.both)
+
+    @cached_property
+    def contributions(self) -> FloatArray:
+        """Pairs × columns: what each column contributes to `log_ratio`, in nats; they add up to it."""
+        cells = np.concatenate(contributions(*self.both), axis=1)
+        width = self.both[0].scores.shape[1]
+        groups = [*self.groups[0], *([width + k for k in group] for group in self.groups[1])]
+        return np.column_stack([cells[:, group].sum(axis=1) for group in groups])
+
+    @cached_property
+    def drop_costs(self) -> FloatArray:
+        """Pairs × columns: `log_ratio` less what it is without the column, in nats."""
+        return np.concatenate(costs_of_dropping(*self.both, self.groups), axis=1)
 
     def _side(self, links: LinkedTables, blocks: Any, places: Sequence[IntArray], numbers: Sequence[int]) -> PairSide:
         models, scores, masks, start = [], [], [], 0
@@ -159,12 +146,6 @@ class Sides:
         right = [k for number in dropped if number >= count for k in self.groups[1][number - count]]
         ours, theirs = self.both[0].information(without=left), self.both[1].information(without=right)
         return float(ratio(ours, theirs).mean())
-
-    def grouped(self, cells: FloatArray) -> FloatArray:
-        """Return sums over the columns of the model that one column of the caller was made into."""
-        width = self.both[0].scores.shape[1]
-        groups = [*self.groups[0], *([width + k for k in group] for group in self.groups[1])]
-        return np.column_stack([cells[:, group].sum(axis=1) for group in groups])
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,7 +270,7 @@ def explain_row(links: LinkedTables, row: Any, *, table: str | None = None, part
         place = match if partner is None else row_number(other, partner, name="partner")
         if place < 0:
             place = int(chance.argmax())
-        found = pieces(links, name, [number], [place])
+        found = ExplainedPairs(links, name, [number], [place])
         told = records(links, found)
         pairs[name] = PairExplanation(
             name, other.row_ids[place], place == match, float(chance[place]), float(found.log_ratio[0]),
@@ -298,7 +279,7 @@ def explain_row(links: LinkedTables, row: Any, *, table: str | None = None, part
     return RowExplanation(links.tables[0].row_ids[number], pairs)
 
 
-def _cells(told: Mapping[str, Records], found: Pieces) -> pd.DataFrame:
+def _cells(told: Mapping[str, Records], found: ExplainedPairs) -> pd.DataFrame:
     """Return one line per column of the first pair, in the units and types of the tables."""
     lines = []
     for k, (name, column) in enumerate(found.columns):
@@ -342,7 +323,7 @@ class Records:
     commas: frozenset[str]
 
 
-def records(links: LinkedTables, found: Pieces) -> dict[str, Records]:
+def records(links: LinkedTables, found: ExplainedPairs) -> dict[str, Records]:
     """Return the rows of each table that belong to the pairs, in the units and types of the tables.
 
     Args:
@@ -352,7 +333,7 @@ def records(links: LinkedTables, found: Pieces) -> dict[str, Records]:
     return {table.name: _records(links, table, found) for table in links.tables}
 
 
-def _records(links: LinkedTables, table: Table, found: Pieces) -> Records:
+def _records(links: LinkedTables, table: Table, found: ExplainedPairs) -> Records:
     places = found.partners if table.name == found.table else links._rows(table.name)[found.rows]
     width, count = len(table.columns), len(places)
     guess = found.predicted[table.name]
@@ -445,11 +426,10 @@ def explain_all(links: LinkedTables, *, table: str | None = None) -> Explanation
         rows = some_matches(permutation, MOST_ROWS)
         if not rows.size:
             raise InputError(f"{name}: must have at least one matched row to explain; no row has a partner.")
-        found = pieces(links, name, rows, permutation[rows])
-        sides = found.sides
+        found = ExplainedPairs(links, name, rows, permutation[rows])
         added = found.contributions.mean(axis=0)
         ratios[name], count[name] = float(found.log_ratio.mean()), len(rows)
-        apart[name] = _told_apart(sides)
+        apart[name] = _told_apart(found)
         total = added.sum()
         frames.append(
             pd.DataFrame(
@@ -460,9 +440,9 @@ def explain_all(links: LinkedTables, *, table: str | None = None) -> Explanation
                     "contribution": added,
                     "share": added / total if total > 0 else np.nan,
                     "drop_cost": found.drop_costs.mean(axis=0),
-                    "explained": _explained(links, sides, found),
-                    "told_apart": [_told_apart(sides, left=group) for group in sides.groups[0]]
-                    + [_told_apart(sides, right=group) for group in sides.groups[1]],
+                    "explained": _explained(links, found),
+                    "told_apart": [_told_apart(found, left=group) for group in found.groups[0]]
+                    + [_told_apart(found, right=group) for group in found.groups[1]],
                 }
             ).sort_values("contribution", ascending=False, kind="stable")
         )
@@ -475,11 +455,11 @@ def some_matches(permutation: IntArray, most: int) -> IntArray:
     return rows if rows.size <= most else np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
 
 
-def _explained(links: LinkedTables, sides: Sides, found: Pieces) -> FloatArray:
+def _explained(links: LinkedTables, found: ExplainedPairs) -> FloatArray:
     """Return, per column of the caller, the share of its variance over the pairs that the other side predicts."""
     shares = []
-    for group, number in zip([*sides.groups[0], *sides.groups[1]], sides.numbers, strict=True):
-        first = sides.places[number].start
+    for group, number in zip([*found.groups[0], *found.groups[1]], found.numbers, strict=True):
+        first = found.places[number].start
         guess, actual, seen = found.scores[links.tables[number].name]
         at = [k - first for k in group]
         known = seen[:, at]
@@ -490,9 +470,9 @@ def _explained(links: LinkedTables, sides: Sides, found: Pieces) -> FloatArray:
     return np.array(shares)
 
 
-def _told_apart(sides: Sides, *, left: Sequence[int] = (), right: Sequence[int] = ()) -> float:
+def _told_apart(found: ExplainedPairs, *, left: Sequence[int] = (), right: Sequence[int] = ()) -> float:
     """Return the share of pairs whose right row is the likeliest of all right rows, some columns left out."""
-    ratios = approximate_log_ratio(sides.both[0].information(without=left), sides.both[1].information(without=right))
+    ratios = approximate_log_ratio(found.both[0].information(without=left), found.both[1].information(without=right))
     # A tie tells nobody apart.
     own = np.diag(ratios).copy()
     np.fill_diagonal(ratios, -np.inf)
