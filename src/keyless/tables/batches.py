@@ -6,7 +6,7 @@ A Parquet file is read in batches of rows; of a frame, each column goes to its p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray, batches
+from keyless.arrays import BoolArray, FloatArray, NumpyArray, batches
 from keyless.errors import InputError
 from keyless.tables.column_use import UsedColumn, refuse_infinity, says_nothing
 from keyless.tables.columns import Column
@@ -132,29 +132,20 @@ def _as_floats(entries: pa.Array) -> NumpyArray:
     return np.asarray(entries.to_numpy(zero_copy_only=False))
 
 
-@dataclass(eq=False)
 class ColumnWatch:
     """What batches of numbers say about their columns.
 
-    Attributes:
+    Args:
         fields: the columns.
         check: whether to look at what rounding to single precision loses.
         origin: number of the first row that is looked at.
     """
 
-    fields: Sequence[pa.Field]
-    check: bool = False
-    origin: int = 0
-    count: IntArray = field(init=False)
-    low: FloatArray = field(init=False)
-    high: FloatArray = field(init=False)
-    infinite: IntArray = field(init=False)
-
-    def begin(self, *, check: bool) -> None:
-        """Forget everything."""
-        width = len(self.fields)
+    def __init__(self, fields: Sequence[pa.Field], *, check: bool = False, origin: int = 0) -> None:
+        self.fields, self.origin = fields, origin
+        width = len(fields)
         # Not the columns that single precision holds exactly.
-        self.wide = np.array([number for number, given in enumerate(self.fields) if not _fits(given.type)], dtype=int)
+        self.wide = np.array([number for number, given in enumerate(fields) if not _fits(given.type)], dtype=int)
         self.check = check and bool(self.wide.size)
         self.count = np.zeros(width, dtype=np.int64)
         self.low, self.high = np.full(width, np.nan), np.full(width, np.nan)
@@ -165,8 +156,7 @@ class ColumnWatch:
 
     def starting(self, origin: int) -> ColumnWatch:
         """Return a watch of other rows, from number `origin` on, that has seen nothing yet."""
-        fresh = ColumnWatch(self.fields, origin=origin)
-        fresh.begin(check=self.check)
+        fresh = ColumnWatch(self.fields, check=self.check, origin=origin)
         fresh.centre = self.centre
         return fresh
 

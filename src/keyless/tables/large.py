@@ -140,9 +140,8 @@ def _read(
         found.append(looked)
     # Everything else is a number, and is looked at batch by batch.
     streamed = [number for number, one in enumerate(found) if one is None]
-    watch = ColumnWatch([schema.field(number) for number in streamed])
     numbers: _InMemory | NumbersOnDisk = NumbersOnDisk(files) if path.is_dir() else _InMemory(path, reading)
-    values, mask = numbers.read(rows, watch) if streamed else (np.empty((rows, 0)), None)
+    values, mask, watch = numbers.read(rows, [schema.field(number) for number in streamed])
     for place, number in enumerate(streamed):
         found[number] = watch.found(place, columns[number], as_number=wishes[number] == "as_number")
     complete = [one for one in found if one is not None]
@@ -185,8 +184,9 @@ class _InMemory:
     def __init__(self, path: Path, reading: Reading) -> None:
         self.path, self.reading = path, reading
 
-    def read(self, rows: int, watch: ColumnWatch) -> tuple[NumpyArray, BoolArray | None]:
-        width = len(watch.fields)
+    def read(self, rows: int, fields: Sequence[pa.Field]) -> tuple[NumpyArray, BoolArray | None, ColumnWatch]:
+        """Return the numbers of some columns, their mask, and what was seen of them."""
+        width = len(fields)
         for dtype in (np.float32, np.float64):
             check_memory(
                 rows * width * (np.dtype(dtype).itemsize + 1) + 2 * BUFFERS,
@@ -194,11 +194,11 @@ class _InMemory:
                 where=file_name(self.path),
                 what=f"a table of {rows} × {width} numbers",
             )
-            watch.begin(check=dtype == np.float32)
+            watch = ColumnWatch(fields, check=dtype == np.float32)
             values = np.empty((rows, width), dtype=dtype)
-            read = read_numbers(self.path, watch, values)
+            mask = read_numbers(self.path, watch, values) if width else None
             if watch.precise:
-                return values, read
+                return values, mask, watch
         raise AssertionError  # double precision is always enough
 
     def packed(self, values: NumpyArray, mask: Any, kept: Sequence[int]) -> tuple[NumpyArray, Any]:
