@@ -9,16 +9,15 @@ of a large file are read again from that file, which must not have changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from keyless import display, restored
+from keyless import display
 from keyless.answers import adding, explaining, joining, scoring, transferring
 from keyless.answers.answering import earlier_couplings, options_with
 from keyless.answers.candidates import candidates as _candidates
@@ -26,14 +25,10 @@ from keyless.answers.labels import ids
 from keyless.answers.questions import questions as _questions
 from keyless.arrays import FloatArray
 from keyless.errors import InputError, check_among, printable
-from keyless.model.joint_model import JointModel
 from keyless.progress import Callback, usual_view
-from keyless.saved import checks
-from keyless.saved.archive import read_archive, write_archive
+from keyless.saved_links import read_links, save_links
 from keyless.table_link import LinkedTables, TableLink
 from keyless.tables import Reading, Table, frame_like, name_tables, read_like
-from keyless.tables.memory import available_memory
-from keyless.tables.saving import pack_table, unpack_table
 
 __all__ = ["Links", "TableLink", "load"]
 
@@ -223,7 +218,7 @@ class _Lazy(Mapping[str, Any]):
         shapes = (f"{name!r}: {t.block.shape[0]} × {len(t.all_columns)}" for name, t in self._tables.items())
         return f"{{{', '.join(shapes)}}}, rows × columns; made when asked for"
 
-    def __init__(self, tables: Mapping[str, Table], make: Any) -> None:
+    def __init__(self, tables: Mapping[str, Table], make: Callable[[Table], Any]) -> None:
         self._tables, self._make = tables, make
 
     def __getitem__(self, name: str) -> Any:
@@ -240,52 +235,6 @@ class _Lazy(Mapping[str, Any]):
         return len(self._tables)
 
 
-_FACTOR_FIELDS = ("loadings", "offsets", "noise", "spread", "shrinkage")
-_LINK_PARTS = ("permutation", "probability", "margin", "correlations", "alone")
-_SCALE_FIELDS = ("kind", "sign", "offset", "centre", "spread", "lowest", "unit")
-
-
-def save_links(links: Links, path: str | Path) -> None:
-    """Write links as JSON, plain arrays and frames in Arrow's format."""
-    arrays: dict[str, Any] = {f"model.{name}": getattr(links.model.factors, name) for name in _FACTOR_FIELDS}
-    files: dict[str, bytes | Path] = {}
-    tables = []
-    for t, (table, scales) in enumerate(zip(links.tables, links.model.scales, strict=True)):
-        document, own_arrays, own_files = pack_table(table)
-        arrays |= {f"{t}.{name}": array for name, array in own_arrays.items()}
-        files |= {f"{t}.{name}": content for name, content in own_files.items()}
-        for k, scale in enumerate(scales):
-            if scale.knots is not None:
-                arrays[f"{t}.knots.{k}"] = np.stack(scale.knots)
-        document["scales"] = [{name: getattr(scale, name) for name in _SCALE_FIELDS} for scale in scales]
-        tables.append(document)
-    found = {}
-    for t, (name, link) in enumerate(links.found.items(), start=1):
-        arrays |= {f"{t}.{part}": array for part, array in _link_arrays(link).items()}
-        found[name] = vars(link.evidence) | {"null_scores": list(link.evidence.null_scores)}
-    whole = {
-        "tables": tables,
-        "evidence": found,
-        "shared": links.model.shared,
-        "status": vars(links.status),
-        "choices": dict(links.choices),
-        "starts": [dict(start) for start in links.starts],
-        "seed": links.seed,
-        # How long it took differs from run to run, and is no part of the result: see `timings` in run.json.
-        "history": [{key: value for key, value in record.items() if key != "seconds"} for record in links.history],
-    }
-    write_archive(path, whole, arrays, files)
-
-
-def _link_arrays(link: TableLink) -> dict[str, Any]:
-    parts = {part: getattr(link, part) for part in _LINK_PARTS}
-    if not sparse.issparse(link.coupling):
-        return parts | {"coupling": link.coupling}
-    kept = sparse.csr_array(link.coupling)
-    stored = {f"coupling.{part}": getattr(kept, part) for part in restored.SPARSE_PARTS}
-    return parts | stored | {"coupling.shape": np.array(kept.shape)}
-
-
 def load(path: str | Path) -> Links:
     """Read links saved by `Links.save`.
 
@@ -295,70 +244,5 @@ def load(path: str | Path) -> Links:
     Args:
         path: the file.
     """
-    document, arrays, files = read_archive(path, max_memory=available_memory())
-    try:
-        return _rebuilt(document, arrays, files)
-    except Exception as error:
-        # Arrow, pandas, polars and AnnData have errors of their own for what they cannot read.
-        said = str(error).removesuffix(".")
-        raise InputError(
-            f"{path}: must be a saved keyless result; a part of it is missing or wrong ({said})."
-        ) from error
-
-
-def _rebuilt(document: dict[str, Any], arrays: dict[str, Any], files: dict[str, bytes]) -> Links:
-    tables, scales = [], []
-    for t, entry in enumerate(checks.sequence(document["tables"], "tables")):
-        tables.append(unpack_table(entry, _own(arrays, t), _own(files, t)))
-        scales.append(
-            tuple(restored.scale(scale, arrays.get(f"{t}.knots.{k}")) for k, scale in enumerate(entry["scales"]))
-        )
-    judged = checks.mapping(document["evidence"], "evidence")
-    if len(tables) < 2 or list(judged) != [table.name for table in tables[1:]]:
-        raise ValueError("there must be evidence for every table but the first, by their names")
-    places = tables[0].block.shape[0]
-    choices = checks.mapping(document["choices"], "choices")
-    once = not checks.flag(choices.get("repeats", False), "repeats")
-    found = {
-        name: _table_link(evidence, _own(arrays, t), (places, tables[t].block.shape[0]), once=once)
-        for t, (name, evidence) in enumerate(judged.items(), start=1)
-    }
-    links = Links(
-        tables=tuple(tables),
-        found=found,
-        model=JointModel(restored.factors(arrays), tuple(scales), shared=checks.flag(document["shared"], "shared")),
-        status=restored.status(document["status"]),
-        choices=choices,
-        starts=tuple(restored.start(start) for start in checks.sequence(document["starts"], "starts")),
-        seed=None if document["seed"] is None else checks.number(document["seed"], "seed", low=0, whole=True),
-        history=tuple(restored.record(record) for record in checks.sequence(document["history"], "history")),
-    )
-    widths = [links._used(table).block.shape[1] for table in tables]
-    if [len(of_table) for of_table in scales] != widths or len(links.model.factors.loadings) != sum(widths):
-        raise ValueError("the model must have a scale and loadings for every column of every table")
-    return links
-
-
-def _table_link(evidence: Any, arrays: dict[str, Any], shape: tuple[int, int], *, once: bool) -> TableLink:
-    return TableLink(
-        checks.permutation(arrays["permutation"], "permutation", *shape, once=once),
-        checks.numbers(arrays["probability"], "probability", shape[:1], low=0.0, high=1.0),
-        checks.numbers(arrays["margin"], "margin", shape[:1], infinite=True),
-        restored.coupling(arrays, shape),
-        restored.evidence(evidence),
-        checks.numbers(arrays["correlations"], "correlations", (None,), low=-1.0, high=1.0),
-        _alone(arrays.get("alone"), shape[0]),
-    )
-
-
-def _alone(array: Any, places: int) -> FloatArray:
-    """Return how likely each reference row has no partner; nothing where that is not known."""
-    if array is None or array.size == 0:
-        return np.empty(0)
-    return checks.numbers(array, "alone", (places,), low=0.0, high=1.0)
-
-
-def _own(parts: Mapping[str, Any], table: int) -> dict[str, Any]:
-    """The parts of one table, by their own names."""
-    prefix = f"{table}."
-    return {name.removeprefix(prefix): part for name, part in parts.items() if name.startswith(prefix)}
+    read = read_links(path)
+    return Links(**{part.name: getattr(read, part.name) for part in fields(read)})

@@ -95,7 +95,7 @@ def _check_size(one: int, two: int) -> None:
 
 
 def _inside_groups(
-    links: LinkedTables, tables: Any, ratios: FloatArray, rows: IntArray, others: tuple[int, IntArray]
+    links: LinkedTables, tables: Sequence[Table], ratios: FloatArray, rows: IntArray, others: tuple[int, IntArray]
 ) -> FloatArray:
     """Return the ratios, pairs of different groups forbidden where rows match inside groups only."""
     within = links.choices.get("set", {}).get("within")
