@@ -1,6 +1,6 @@
 """Who does the work: this process, a card of this machine, or the workers of a Dask cluster; numbers on a disk."""
 
-from keyless.cluster.on_disk import OnDisk, scratch_folder
+from keyless.cluster.on_disk import OnDisk, ScratchFolder
 from keyless.cluster.workers import (
     LOCAL,
     Workers,
@@ -14,11 +14,11 @@ from keyless.cluster.workers import (
 __all__ = [
     "LOCAL",
     "OnDisk",
+    "ScratchFolder",
     "Workers",
     "computing_on",
     "connected",
     "current_workers",
     "device_for",
     "local_workers",
-    "scratch_folder",
 ]

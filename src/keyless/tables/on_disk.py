@@ -10,7 +10,7 @@ import numpy as np
 
 from keyless.arrays import BoolArray, NumpyArray, batches
 from keyless.block import Block
-from keyless.cluster import OnDisk, current_workers, scratch_folder
+from keyless.cluster import OnDisk, ScratchFolder, current_workers
 from keyless.tables.batches import BUFFERS, ColumnWatch, kind_of, opened, read_numbers
 from keyless.tables.parquet import LargeFile
 
@@ -33,7 +33,7 @@ class NumbersOnDisk:
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
-        self.files, self.folder, self.workers = tuple(files), scratch_folder(), current_workers()
+        self.files, self.folder, self.workers = tuple(files), ScratchFolder(), current_workers()
         self.source: Any = None
 
     def read(self, rows: int, fields: Sequence[Any]) -> tuple[NumpyArray, Any, ColumnWatch]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from narwhals.exceptions import DuplicateError
 
 from keyless.block import Block
-from keyless.cluster import scratch_folder
+from keyless.cluster import ScratchFolder
 from keyless.errors import InputError
 from keyless.tables.batches import numbers_of
 from keyless.tables.column_use import UsedColumn, check_marks, encode, look
@@ -157,7 +157,7 @@ def _is_dask(table: Any) -> bool:
 
 def _read_dask(table: Any, name: str, reading: Reading) -> Table:
     """Read a frame of Dask: its partitions become files of a folder, written by whoever computes them."""
-    scratch = scratch_folder()
+    scratch = ScratchFolder()
     folder = scratch.path / name.replace("/", "-")
     table.to_parquet(str(folder), write_index=False)
     read = _read_path(folder, name, reading)

@@ -22,7 +22,7 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from keyless.block import Block
-from keyless.cluster import scratch_folder
+from keyless.cluster import ScratchFolder
 from keyless.errors import InputError, printable
 from keyless.saved import checks
 from keyless.tables.cells import DATES
@@ -160,7 +160,7 @@ def _unpacked(files: Mapping[str, bytes]) -> Any:
     parts = [content for name, content in files.items() if name.startswith(_PART)]
     if not parts:
         return None
-    scratch = scratch_folder()
+    scratch = ScratchFolder()
     for number in range(len(parts)):
         name = f"{_PART}{number}.parquet"
         (scratch.path / name).write_bytes(files[name])
