@@ -57,12 +57,7 @@ class Sentence:
 
 
 def headline(reference: str, found: Mapping[str, TableLink]) -> Sentence:
-    """Return what was found, in one sentence.
-
-    Args:
-        reference: name of the reference.
-        found: what was found, per table.
-    """
+    """Return what was found, in one sentence."""
     names = tuple(found)
     verdicts = {name: link.evidence.verdict for name, link in found.items()}
     if len(set(verdicts.values())) > 1:

@@ -56,13 +56,7 @@ class InputError(KeylessError, ValueError):
 
 
 def check_among(name: str, found: object, allowed: Iterable[str]) -> None:
-    """Refuse what is not one of a few texts.
-
-    Args:
-        name: what was given.
-        found: its value.
-        allowed: the texts.
-    """
+    """Refuse what is not one of a few texts."""
     allowed = list(allowed)
     if not isinstance(found, str) or found not in allowed:
         raise InputError(f"{name}: must be one of {', '.join(map(repr, allowed))}; found {found!r}.")

@@ -9,7 +9,7 @@ of a large file are read again from that file, which must not have changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -92,12 +92,12 @@ class Links(LinkedTables):
 
         Entries of a large file are read again from that file, which must not have changed.
         """
-        return _Lazy({table.name: table for table in self.tables}, self._complete)
+        return _Lazy(self.tables, self._complete)
 
     @property
     def filled(self) -> Mapping[str, Any]:
         """The same kind of tables as `completed`, with True where an entry was filled."""
-        return _Lazy({table.name: table for table in self.tables}, self._mark)
+        return _Lazy(self.tables, self._mark)
 
     @property
     def standard_errors(self) -> Mapping[str, FloatArray]:
@@ -106,7 +106,7 @@ class Links(LinkedTables):
         One column per name in `Table.columns`: for arrays and numbers that is the column itself, for a category one
         per indicator (`"sex=F"`), for a date in days.
         """
-        return _Lazy({table.name: table for table in self.tables}, self._errors)
+        return _Lazy(self.tables, self._errors)
 
     def answer(self, pairs: Any, not_pairs: Any = None, *, callback: Callback | None = None) -> Links:
         """Link the tables again, knowing more pairs of rows; everything else stays as it was set.
@@ -218,8 +218,8 @@ class _Lazy(Mapping[str, Any]):
         shapes = (f"{name!r}: {t.block.shape[0]} × {len(t.all_columns)}" for name, t in self._tables.items())
         return f"{{{', '.join(shapes)}}}, rows × columns; made when asked for"
 
-    def __init__(self, tables: Mapping[str, Table], make: Callable[[Table], Any]) -> None:
-        self._tables, self._make = tables, make
+    def __init__(self, tables: Sequence[Table], make: Callable[[Table], Any]) -> None:
+        self._tables, self._make = {table.name: table for table in tables}, make
 
     def __getitem__(self, name: str) -> Any:
         check_among("table", name, self._tables)

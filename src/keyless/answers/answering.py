@@ -105,10 +105,6 @@ def earlier_couplings(links: LinkedTables, pairs: Any) -> dict[str, Any]:
 
     The map of the table must have been believed, and at least half of the new answers must be likelier by it than by a
     guess: answers that contradict a map show that another one is to be sought.
-
-    Args:
-        links: the earlier link.
-        pairs: the new answers.
     """
     new = _by_table(links, pairs, "pairs")
     begun = {}

@@ -173,11 +173,7 @@ class PairExplanation:
     commas: frozenset[tuple[str, str]] = field(default=frozenset(), repr=False)
 
     def guess(self, cell: Mapping[Any, Any]) -> str:
-        """Return what is predicted for a cell, with its standard error, in the decimal mark of the column.
-
-        Args:
-            cell: a line of `cells`.
-        """
+        """Return what is predicted for a cell, with its standard error, in the decimal mark of the column."""
         comma = (cell["table"], cell["column"]) in self.commas
         return shown_guess(cell["predicted"], cell["standard_error"], comma=comma)
 
@@ -324,12 +320,7 @@ class Records:
 
 
 def records(links: LinkedTables, found: ExplainedPairs) -> dict[str, Records]:
-    """Return the rows of each table that belong to the pairs, in the units and types of the tables.
-
-    Args:
-        links: the result.
-        found: the numbers behind the pairs.
-    """
+    """Return the rows of each table that belong to the pairs, in the units and types of the tables."""
     return {table.name: _records(links, table, found) for table in links.tables}
 
 

@@ -206,14 +206,7 @@ def _evenly(rows: IntArray) -> IntArray:
 
 
 def _factors(links: LinkedTables, number: int, rows: IntArray, most: int) -> NumpyArray:
-    """Return the leading factors of some rows of a table; those of rows with many gaps are near 0.
-
-    Args:
-        links: the result.
-        number: of the table.
-        rows: its rows.
-        most: how many factors, at most.
-    """
+    """Return the leading factors of some rows of a table; those of rows with many gaps are near 0."""
     table = links._used(links.tables[number])
     scores = links.model.scores(number, table.block, rows=rows)
     side = Side(scores, table.block.mask[rows], scales="identity", max_rank=most, name=table.name)

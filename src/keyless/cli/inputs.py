@@ -111,12 +111,7 @@ def check_out(out: Path, inputs: Iterable[Path], *, option: str = "--out") -> No
 
 
 def check_report(report: Path, inputs: Iterable[Path]) -> None:
-    """Refuse a file for the report that is an input or cannot be written.
-
-    Args:
-        report: where the page goes.
-        inputs: files that are read.
-    """
+    """Refuse a file for the report that is an input or cannot be written."""
     from keyless import runs
 
     check_out(report, inputs, option="--report")

@@ -113,12 +113,7 @@ def _next_steps(links: Links, name: str) -> list[str]:
 
 
 def told_apart(links: Links, name: str) -> int:
-    """Return how many matched rows have their match as first choice, by models that never saw them.
-
-    Args:
-        links: the result.
-        name: the table.
-    """
+    """Return how many matched rows have their match as first choice, by models that never saw them."""
     found = links.found[name]
     return round(float(found.evidence.sharpness) * int((found.permutation >= 0).sum()))
 

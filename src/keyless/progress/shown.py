@@ -122,11 +122,7 @@ class Stages:
             self.after(known)
 
     def spent(self, stage: str) -> Stage:
-        """Book the time since the last report on a stage, which becomes the one at work.
-
-        Args:
-            stage: its name.
-        """
+        """Book the time since the last report on a stage, which becomes the one at work."""
         # A report comes when its step is done: the time since the last one belongs to its stage.
         before, self.heard = self.heard, self._clock()
         known = next((one for one in self.listed if one.name == stage), None)

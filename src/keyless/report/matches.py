@@ -32,10 +32,6 @@ def second_best(links: Links, name: str) -> tuple[IntArray, FloatArray]:
 
     That is another partner; for a row with a match it can also be that it has no partner.
 
-    Args:
-        links: the result.
-        name: of the table.
-
     Returns:
         The rows, −1 for no partner and where there is no alternative, and the probabilities, 0 where there is none.
     """

@@ -103,8 +103,7 @@ def count_rows(links: Links) -> Counts:
 
 def _gaps(table: Table) -> int:
     """Return how many entries are missing; a category is one entry, of however many numbers."""
-    places = {name: k for k, name in enumerate(table.columns)}
-    firsts = [places[use.columns[0]] for use in table.uses if use.columns]
+    firsts = [table.places[use.columns[0]] for use in table.uses if use.columns]
     return int((~table.block.mask[:, firsts]).sum())
 
 

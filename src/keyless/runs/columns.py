@@ -42,13 +42,7 @@ def is_for_parquet(links: Links) -> bool:
 
 
 def write_columns(links: Links, folder: Path, *, joining: Mapping[str, Any]) -> dict[str, str]:
-    """Write matches, the joined table and the completed tables; return what each completed table is called.
-
-    Args:
-        links: the result.
-        folder: where.
-        joining: options of `Links.joined`.
-    """
+    """Write matches, the joined table and the completed tables; return what each completed table is called."""
     edges = _edges(links.tables[0])
     safe = file_names(table.name for table in links.tables)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:

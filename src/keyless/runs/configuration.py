@@ -73,11 +73,7 @@ class Fingerprint:
 
 
 def fingerprint(path: Path) -> Fingerprint:
-    """Return what identifies a file, or a folder of Parquet files: their names, sizes, and when they were changed.
-
-    Args:
-        path: an input.
-    """
+    """Return what identifies a file, or a folder of Parquet files: their names, sizes, and when they were changed."""
     if path.is_dir():
         held = held_in(path)
         digest = hashlib.sha256(repr(held).encode())

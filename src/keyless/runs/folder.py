@@ -115,11 +115,7 @@ def check_replaceable(target: Path, *, answers: bool = False) -> None:
 
 
 def recover(target: Path) -> None:
-    """Put an earlier run back that a kill between two renames left beside its place.
-
-    Args:
-        target: where the run belongs.
-    """
+    """Put an earlier run back that a kill between two renames left beside its place."""
     old = _old(target)
     if old.is_dir() and not old.is_symlink() and not target.exists():
         old.rename(target)

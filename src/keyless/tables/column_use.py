@@ -389,12 +389,7 @@ def _said(style: NumberStyle, decimal: str | None) -> str:
 
 
 def check_marks(columns: Sequence[Column], found: Sequence[UsedColumn]) -> None:
-    """Ask where points may divide thousands and another column of the same table has decimal commas.
-
-    Args:
-        columns: the columns.
-        found: what they count as.
-    """
+    """Ask where points may divide thousands and another column of the same table has decimal commas."""
     marked = [
         (column, one.use.coding)
         for column, one in zip(columns, found, strict=True)

@@ -14,7 +14,6 @@ import pandas as pd
 from keyless.errors import InputError
 from keyless.tables.files import check_names
 from keyless.tables.given import Given
-from keyless.tables.memory import check_memory
 from keyless.tables.parquet import collected, to_pandas
 from keyless.tables.places import Place, missing_extra
 from keyless.tables.reading_options import Reading, shown
@@ -44,12 +43,7 @@ def is_sqlite(path: Path) -> bool:
 
 
 def read_sqlite(place: Place, reading: Reading) -> Given:
-    """Read a table of an SQLite database as cells of text: its columns may hold numbers and text beside each other.
-
-    Args:
-        place: file and table.
-        reading: limits.
-    """
+    """Read a table of an SQLite database as cells of text: its columns may hold numbers and text beside each other."""
     with _sqlite(place) as connection:
         # A column may be computed, and be as long as it likes.
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(reading.max_line, 2**31 - 1))
@@ -103,12 +97,7 @@ def _has_content(path: str) -> bool:
 
 
 def read_duckdb(place: Place, reading: Reading) -> Given:
-    """Read a table of a DuckDB database; whole numbers stay such where some are missing.
-
-    Args:
-        place: file and table.
-        reading: limits.
-    """
+    """Read a table of a DuckDB database; whole numbers stay such where some are missing."""
     try:
         import duckdb  # noqa: PLC0415 — an extra
     except ImportError as error:
@@ -159,10 +148,9 @@ def _quoted(name: str) -> str:
 
 
 def _check(place: Place, rows: int, width: int, size: int, reading: Reading) -> None:
-    check_memory(
+    reading.check_memory(
         # As they are, as text, where bytes are two characters each, and as Arrow has text.
         5 * size + rows * width * _BYTES_PER_CELL,
-        max_memory=reading.max_memory,
         where=place.where,
         what=f"a table of {rows} × {width} entries",
     )

@@ -224,12 +224,7 @@ class _Scan:
 
 
 def read_text(file: File, reading: Reading) -> Given:
-    """Read all cells of a CSV or TSV file as text.
-
-    Args:
-        file: the file.
-        reading: encoding, limits.
-    """
+    """Read all cells of a CSV or TSV file as text."""
     scan = _scanned(file, reading)
     notes = list(scan.notes)
     top = text_top(scan.head, file.separator, reading)
@@ -290,7 +285,7 @@ def _check_cells(file: File, reading: Reading, size: int, shape: tuple[int, int]
     """Refuse what does not fit: all cells as text and as numbers, and one column at a time taken apart."""
     rows, width = shape
     needed = _TEXTS * size + rows * (width * _BYTES_PER_CELL + _BYTES_PER_ROW)
-    check_memory(needed, max_memory=reading.max_memory, where=file.where, what=what)
+    reading.check_memory(needed, where=file.where, what=what)
 
 
 def _scanned(file: File, reading: Reading) -> _Scan:

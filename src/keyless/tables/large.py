@@ -32,7 +32,7 @@ from keyless.tables.column_use import UsedColumn, is_named_like_id, look
 from keyless.tables.columns import Column
 from keyless.tables.files import File, check_names, damaged_parquet, file_name
 from keyless.tables.ids import doubtful_ids, id_column, is_called_id, named_rows, row_numbers
-from keyless.tables.memory import check_memory, is_large
+from keyless.tables.memory import is_large
 from keyless.tables.on_disk import NumbersOnDisk
 from keyless.tables.parquet import LargeFile, check_entries, keep, parquet_files, to_pandas
 from keyless.tables.reading_options import Reading, nothing_used
@@ -188,9 +188,8 @@ class _InMemory:
         """Return the numbers of some columns, their mask, and what was seen of them."""
         width = len(fields)
         for dtype in (np.float32, np.float64):
-            check_memory(
+            self.reading.check_memory(
                 rows * width * (np.dtype(dtype).itemsize + 1) + 2 * BUFFERS,
-                max_memory=self.reading.max_memory,
                 where=file_name(self.path),
                 what=f"a table of {rows} × {width} numbers",
             )

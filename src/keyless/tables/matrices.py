@@ -13,7 +13,7 @@ from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray, as_matri
 from keyless.block import Block
 from keyless.errors import InputError
 from keyless.tables.ids import row_numbers
-from keyless.tables.memory import check_memory, in_words, is_large
+from keyless.tables.memory import in_words, is_large
 from keyless.tables.observations import reordered
 from keyless.tables.places import Place, missing_extra
 from keyless.tables.reading_options import ColumnUse, Kind, Reading, option, shown
@@ -136,12 +136,7 @@ def is_anndata(table: Any) -> bool:
 
 
 def read_h5ad(place: Place, reading: Reading) -> Any:
-    """Return the AnnData of a file.
-
-    Args:
-        place: the file.
-        reading: limits.
-    """
+    """Return the AnnData of a file."""
     if not place.path.is_file():
         raise InputError(f"{place.where}: must be a file; there is none at {shown(place.path)}.")
     try:
@@ -155,7 +150,7 @@ def read_h5ad(place: Place, reading: Reading) -> Any:
             # A small file may hold a lot, compressed.
             file.visititems(lambda _name, part: sizes.append(int(getattr(part, "nbytes", 0))))
         what = f"an AnnData of {in_words(sum(sizes))}"
-        check_memory(2 * sum(sizes), max_memory=reading.max_memory, where=place.where, what=what)
+        reading.check_memory(2 * sum(sizes), where=place.where, what=what)
         return read(place.path)
     except InputError:
         raise
@@ -192,9 +187,7 @@ def _read(
             f"{name}: must be a table with at least one row and one column; found shape {tuple(table.shape)}."
         )
     rows, width = table.shape
-    check_memory(
-        25 * rows * width, max_memory=reading.max_memory, where=name, what=f"a table of {rows} × {width} numbers"
-    )
+    reading.check_memory(25 * rows * width, where=name, what=f"a table of {rows} × {width} numbers")
     if table.dtype.kind not in "biuf":
         raise InputError(f"{name}: must hold real numbers; found dtype {table.dtype}.")
     values = np.asarray(as_matrix(dense(table, zero=zero), name=name, allow_missing=True), dtype=np.float64)

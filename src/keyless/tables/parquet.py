@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from keyless.errors import InputError
 from keyless.tables.files import File, check_names, damaged_parquet, file_name
 from keyless.tables.given import Given
-from keyless.tables.memory import check_memory, in_words
+from keyless.tables.memory import in_words
 from keyless.tables.reading_options import Reading
 
 __all__ = ["LargeFile", "check_entries", "collected", "held_in", "keep", "parquet_files", "read_parquet", "to_pandas"]
@@ -98,9 +98,8 @@ def check_entries(where: str, reading: Reading, size: int, shape: tuple[int, int
         held: bytes that are held already.
     """
     rows, width = shape
-    check_memory(
+    reading.check_memory(
         2 * size + rows * (width * _BYTES_PER_ENTRY + _BYTES_PER_ROW_OF_ENTRIES),
-        max_memory=reading.max_memory,
         where=where,
         what=f"a table of {rows} × {width} entries",
         held=held,
@@ -114,17 +113,12 @@ def _whole(file: File, stream: BinaryIO, reading: Reading) -> bytes:
         parts.append(chunk)
         size += len(chunk)
         what = f"a Parquet file of at least {in_words(size)}, unpacked,"
-        check_memory(2 * size, max_memory=reading.max_memory, where=file.where, what=what)
+        reading.check_memory(2 * size, where=file.where, what=what)
     return b"".join(parts)
 
 
 def to_pandas(table: pa.Table, *, where: str) -> pd.DataFrame:
-    """Return a table of Arrow as a frame; whole numbers stay such where some are missing.
-
-    Args:
-        table: the table.
-        where: as messages name it.
-    """
+    """Return a table of Arrow as a frame; whole numbers stay such where some are missing."""
     try:
         frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
     except Exception:  # what it says about pandas is nonsense, and pandas has many errors for that
@@ -179,11 +173,7 @@ class LargeFile:
             )
 
     def frame(self, label: str) -> pd.DataFrame:
-        """Return one column, of the type it has when the whole file is read.
-
-        Args:
-            label: its name.
-        """
+        """Return one column, of the type it has when the whole file is read."""
         self.check()
         parts = []
         for path in self.files:

@@ -29,7 +29,7 @@ from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
 from keyless.tables.large import read_folder, read_large
 from keyless.tables.long_layout import widened
 from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, read_array, read_h5ad, read_sparse
-from keyless.tables.memory import check_memory, is_large, memory_needed
+from keyless.tables.memory import is_large, memory_needed
 from keyless.tables.on_disk import NumbersOnDisk
 from keyless.tables.parquet import read_parquet, to_pandas
 from keyless.tables.places import place_of
@@ -70,9 +70,8 @@ def read_tables(
         return ordered, reference
     sizes = " and ".join(str(table.block.shape[0]) for table in ordered)
     there = [not isinstance(table.keeps, NumbersOnDisk) for table in ordered]
-    check_memory(
+    reading.check_memory(
         memory_needed([table.block.shape for table in ordered], in_memory=there),
-        max_memory=reading.max_memory,
         where="tables",
         what=f"linking tables of {sizes} rows",
         held=sum(_held(table.block) for table, here in zip(ordered, there, strict=True) if here),

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from keyless.arrays import check_count
 from keyless.errors import InputError, check_among
+from keyless.tables.memory import check_memory
 from keyless.tables.numbers import NumberStyle
 
 __all__ = [
@@ -161,6 +162,10 @@ class Reading:
         given = {name: getattr(self, name) for name in _BY_TABLE}
         own = {name: value.get(table, value.get("")) for name, value in given.items() if isinstance(value, Mapping)}
         return replace(self, **own) if own else self
+
+    def check_memory(self, needed: int, *, where: str, what: str, held: int = 0) -> None:
+        """Refuse what cannot fit into the memory that may be used; see `memory.check_memory`."""
+        check_memory(needed, max_memory=self.max_memory, where=where, what=what, held=held)
 
     @property
     def mark(self) -> str | None:

@@ -307,14 +307,7 @@ def pack_anndata(adata: Any, arrays: Arrays, files: Files, *, name: str) -> dict
 def unpack_anndata(
     matrix: Any, document: Mapping[str, Any], arrays: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> tuple[str, Any]:
-    """Return the form and the AnnData that `pack_anndata` packed; a frame of pandas where there is no anndata.
-
-    Args:
-        matrix: its X.
-        document: what `pack_anndata` returned.
-        arrays: arrays.
-        files: frames.
-    """
+    """Return the form and the AnnData that `pack_anndata` packed; a frame of pandas where there is no anndata."""
     obs, var = (unpack_pandas(document[part], files) for part in ("obs", "var"))
     try:
         from anndata import AnnData  # noqa: PLC0415 — an extra

@@ -17,7 +17,7 @@ from keyless.errors import InputError
 from keyless.tables.files import given_cells
 from keyless.tables.given import Dialect, Given
 from keyless.tables.layout import HEAD, find_body, find_top
-from keyless.tables.memory import check_memory, in_words
+from keyless.tables.memory import in_words
 from keyless.tables.places import Place, missing_extra
 from keyless.tables.reading_options import Reading, shown
 
@@ -51,7 +51,7 @@ def read_sheet(place: Place, reading: Reading) -> Given:
         book = python_calamine.CalamineWorkbook.from_path(str(place.path))
         sheet = _sheet(book, place)
         cells = max(sheet.height, 1) * max(sheet.width, 1)
-        check_memory(200 * cells, max_memory=reading.max_memory, where=place.where, what=f"a sheet of {cells} cells")
+        reading.check_memory(200 * cells, where=place.where, what=f"a sheet of {cells} cells")
         values = sheet.to_python(skip_empty_area=False)
         merged = list(sheet.merged_cell_ranges or [])
     except OSError as error:
@@ -69,7 +69,7 @@ def _check_unpacked(place: Place, reading: Reading) -> None:
     """Refuse a small file that unpacks to more than fits, or whose cells lie far apart: all between them are held."""
 
     def check(needed: int, what: str) -> None:
-        check_memory(needed, max_memory=reading.max_memory, where=place.where, what=what)
+        reading.check_memory(needed, where=place.where, what=what)
 
     sheets = []
     # The older format is no archive, and the reader says what is wrong with others.
