@@ -156,20 +156,17 @@ def audit(
     return _Auditor(links, relink, seed, report or (lambda _: None), stopped or (lambda: False)).run()
 
 
+@dataclass(eq=False)
 class _Auditor:
     """One audit: the order of columns, and what was found by linking again."""
 
-    def __init__(
-        self,
-        links: Links,
-        relink: Callable[[Sequence[Table]], Links],
-        seed: int,
-        report: Callable[[str], object],
-        stopped: Callable[[], bool],
-    ) -> None:
-        self.links, self.relink, self.seed, self.report, self.stopped = links, relink, seed, report, stopped
-        self.known: dict[tuple[Change, ...], Proposal] = {}
-        self.finished = True
+    links: Links
+    relink: Callable[[Sequence[Table]], Links]
+    seed: int
+    report: Callable[[str], object]
+    stopped: Callable[[], bool]
+    known: dict[tuple[Change, ...], Proposal] = field(default_factory=dict)
+    finished: bool = True
 
     def run(self) -> Audit:
         """Find and verify proposals."""

@@ -241,54 +241,36 @@ def filled(
         rows: row for each row of the result, −1 for none.
         unstored_missing: whether what a sparse matrix does not store is missing, rather than 0.
     """
-    made = np.empty((len(rows), len(uses)), dtype=_dtype(block, matrix, uses))
-    gaps = False
-    for part in [slice(None)] if is_sparse(matrix) else _batches(*made.shape):
-        made[part] = _filled_part(block, matrix, uses, values[part], rows[part], unstored_missing=unstored_missing)
-        gaps = gaps or bool(np.isnan(made[part]).any())
-    return made if gaps or matrix is None else made.astype(matrix.dtype, copy=False)
-
-
-def _dtype(block: Block, matrix: Any, uses: Sequence[ColumnUse]) -> Any:
-    """Return the type of a whole array; what is left out may be missing, which needs a type that can say so."""
+    kept, sparse = np.array([bool(use.columns) for use in uses]), is_sparse(matrix)
     given = block.values.dtype if matrix is None else matrix.dtype
-    return given if all(use.columns for use in uses) else np.result_type(given, np.float32)
+    # What is left out may be missing, which needs a type that can say so.
+    made = np.empty((len(rows), len(uses)), dtype=given if kept.all() else np.result_type(given, np.float32))
+    gaps = False
+    for part in [slice(None)] if sparse else _batches(*made.shape):
+        here, taken = rows[part] >= 0, np.maximum(rows[part], 0)
+        observed = block.mask[taken] & here[:, None]
+        if matrix is None:
+            made[part] = np.where(observed, block.values[taken], values[part].astype(given, copy=False))
+        else:
+            # Observed entries that are not stored are zeros.
+            whole = _stored(matrix, taken, given, fill=0) if sparse else np.asarray(matrix)[taken]
+            made[part, kept] = np.where(observed, whole[:, kept], _as_type(values[part], given))
+            if not kept.all():
+                if unstored_missing and sparse:
+                    whole = _stored(matrix, taken, made.dtype, fill=np.nan)
+                made[part, ~kept] = np.where(here[:, None], whole[:, ~kept], np.nan)
+        gaps = gaps or bool(np.isnan(made[part]).any())
+    return made if gaps or matrix is None else made.astype(given, copy=False)
 
 
-def _filled_part(
-    block: Block,
-    matrix: Any,
-    uses: Sequence[ColumnUse],
-    values: FloatArray,
-    rows: IntArray,
-    *,
-    unstored_missing: bool,
-) -> NumpyArray:
-    here, taken = rows >= 0, np.maximum(rows, 0)
-    observed = block.mask[taken] & here[:, None]
-    if matrix is None:
-        return np.where(observed, block.values[taken], values.astype(block.values.dtype, copy=False))
-    dtype = matrix.dtype
-    new: NumpyArray = np.asarray(values)
+def _as_type(values: FloatArray, dtype: Any) -> NumpyArray:
+    """Return numbers as a type: booleans by the nearer one, whole numbers rounded and within its range."""
     if dtype.kind == "b":
-        new = new > 0.5
-    elif dtype.kind in "iu":
+        return values > 0.5
+    if dtype.kind in "iu":
         limits = np.iinfo(dtype)
-        new = np.clip(np.round(new), float(limits.min), np.nextafter(float(limits.max), 0))
-    kept = np.array([bool(use.columns) for use in uses])
-    sparse = is_sparse(matrix)
-    # Observed entries that are not stored are zeros.
-    given = _stored(matrix, taken, dtype, fill=0) if sparse else np.asarray(matrix)[taken]
-    part = np.where(observed, given[:, kept], new.astype(dtype))
-    if kept.all():
-        return part
-    whole = np.empty((len(rows), len(uses)), dtype=_dtype(block, matrix, uses))
-    whole[:, kept] = part
-    whole[:, ~kept] = given[:, ~kept]
-    if unstored_missing and sparse:
-        whole[:, ~kept] = _stored(matrix, taken, whole.dtype, fill=np.nan)[:, ~kept]
-    whole[np.ix_(~here, ~kept)] = np.nan
-    return whole
+        values = np.clip(np.round(values), float(limits.min), np.nextafter(float(limits.max), 0))
+    return values.astype(dtype)
 
 
 def _stored(matrix: Any, rows: IntArray, dtype: Any, *, fill: float) -> NumpyArray:
