@@ -15,7 +15,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from keyless.answers.explaining import ExplainedPairs, explain_all, some_matches
+from keyless.answers.explaining import ExplainedPairs, explain_all
+from keyless.arrays import some_of
 from keyless.block import Block
 from keyless.errors import printable
 from keyless.links import Links
@@ -189,7 +190,7 @@ class _Auditor:
         sides = {
             name: ExplainedPairs(self.links, name, rows, link.permutation[rows])
             for name, link in self.links.found.items()
-            if (rows := some_matches(link.permutation, _GREEDY_ROWS)).size
+            if (rows := some_of(np.flatnonzero(link.permutation >= 0), _GREEDY_ROWS)).size
         }
         # The column "x is observed" is kept and dropped together with x.
         real = {(table.name, use.name) for table in self.links.tables for use in table.uses}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keyless.arrays import FloatArray, IntArray
+from keyless.arrays import FloatArray, IntArray, some_of
 from keyless.block import Block
 from keyless.errors import check_among
 from keyless.model.shared_factors import shared_positions
@@ -209,11 +209,9 @@ def _positions(links: LinkedTables, name: str) -> tuple[FloatArray, FloatArray]:
     """Return both tables' positions of at most `_MOST_PAIRS` matched pairs, drawn at random but always the same."""
     check_among("name", name, links.found)
     permutation, number = links.found[name].permutation, links._number(name)
-    rows = np.flatnonzero(permutation >= 0)
+    rows = some_of(np.flatnonzero(permutation >= 0), _MOST_PAIRS)
     if not rows.size:
         return np.empty((0, 2)), np.empty((0, 2))
-    if rows.size > _MOST_PAIRS:
-        rows = np.sort(np.random.default_rng(0).choice(rows, _MOST_PAIRS, replace=False))
     blocks = [links._used(table).block for table in links.tables]
     taken = (_rows_of(blocks[0], rows), _rows_of(blocks[number], permutation[rows]))
     return shared_positions(links.model, *taken, number=number)

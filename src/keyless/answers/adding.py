@@ -14,6 +14,7 @@ from scipy.optimize import linear_sum_assignment
 
 from keyless.answers.candidates import ranked
 from keyless.answers.distributions import distribution
+from keyless.answers.labels import ids
 from keyless.arrays import FloatArray, IntArray, check_count
 from keyless.block import Block
 from keyless.errors import InputError, check_among
@@ -331,13 +332,10 @@ def place(
     partners[:] = chance
     row, column, probability = ranked(partners, nobody, count)
     places = np.where(column < 0, -1, best[row, np.maximum(column, 0)])
-    labels = links.tables[0].row_ids
-    known = [None if place < 0 else labels[place] for place in places.tolist()]
-    whole = all(isinstance(label, int) and not isinstance(label, bool) for label in labels)
     return pd.DataFrame(
         {
             "row": [fresh.row_ids[i] for i in row.tolist()],
-            "reference_id": pd.array(known, dtype="Int64") if whole else pd.Series(known, dtype=object),
+            "reference_id": ids((links.tables[0], places), like=None),
             "probability": probability,
         }
     )

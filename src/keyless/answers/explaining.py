@@ -16,7 +16,7 @@ import pandas as pd
 from keyless.answers.contributions import PairSide, contributions, costs_of_dropping, log_ratios, predictions, ratio
 from keyless.answers.distributions import distribution, link_of_rows
 from keyless.answers.labels import row_number, shown, shown_guess, stated
-from keyless.arrays import BoolArray, FloatArray, IntArray
+from keyless.arrays import BoolArray, FloatArray, IntArray, some_of
 from keyless.errors import InputError
 from keyless.pairs.likelihood import approximate_log_ratio
 from keyless.table_link import LinkedTables
@@ -31,7 +31,6 @@ __all__ = [
     "explain",
     "explain_all",
     "records",
-    "some_matches",
 ]
 
 MOST_ROWS = 300
@@ -414,7 +413,7 @@ def explain_all(links: LinkedTables, *, table: str | None = None) -> Explanation
     frames, ratios, apart, count = [], {}, {}, {}
     for name in links._chosen(table):
         permutation = links.found[name].permutation
-        rows = some_matches(permutation, MOST_ROWS)
+        rows = some_of(np.flatnonzero(permutation >= 0), MOST_ROWS)
         if not rows.size:
             raise InputError(f"{name}: must have at least one matched row to explain; no row has a partner.")
         found = ExplainedPairs(links, name, rows, permutation[rows])
@@ -438,12 +437,6 @@ def explain_all(links: LinkedTables, *, table: str | None = None) -> Explanation
             ).sort_values("contribution", ascending=False, kind="stable")
         )
     return Explanation(pd.concat(frames, ignore_index=True), ratios, apart, count, links.evidence.verdict)
-
-
-def some_matches(permutation: IntArray, most: int) -> IntArray:
-    """Return at most so many reference rows that have a partner, drawn at random but always the same."""
-    rows = np.flatnonzero(permutation >= 0)
-    return rows if rows.size <= most else np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
 
 
 def _explained(links: LinkedTables, found: ExplainedPairs) -> FloatArray:

@@ -23,7 +23,7 @@ _CERTAIN = 0.999
 """The highest probability that is stated as a number; a higher one is shown as ">0.999"."""
 
 
-def ids(*parts: tuple[Table, IntArray], like: Table) -> Any:
+def ids(*parts: tuple[Table, IntArray], like: Table | None) -> Any:
     """Return the ids of rows, missing for −1, as a column of a frame of the kind of `like`.
 
     Whole numbers stay whole numbers beside missing ones. Where the frame holds one type per column, ids of several
@@ -31,18 +31,19 @@ def ids(*parts: tuple[Table, IntArray], like: Table) -> Any:
 
     Args:
         parts: tables, and numbers of their rows, −1 for none; the ids of one follow those of the other.
-        like: the table whose kind of frame the column is for.
+        like: the table whose kind of frame the column is for; None: pandas.
     """
-    pandas = like.form != "records" and (like.native is None or isinstance(like.native, pd.DataFrame))
+    form = "array" if like is None else like.form
+    pandas = like is None or (form != "records" and (like.native is None or isinstance(like.native, pd.DataFrame)))
     if pandas and all(isinstance(table.row_ids, range) for table, _ in parts):
         rows = np.concatenate([places for _, places in parts]).astype(np.int64)
         return pd.arrays.IntegerArray(np.maximum(rows, 0), rows < 0)
     found = [table.row_ids[row] if row >= 0 else None for table, places in parts for row in places.tolist()]
     kinds = {type(label) for table in {id(table): table for table, _ in parts}.values() for label in table.row_ids}
-    if pandas or like.form == "anndata":
+    if pandas or form == "anndata":
         whole = all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds)
         return pd.array(found, dtype="Int64") if whole else found
-    if like.form != "records" and len(kinds) > 1:
+    if form != "records" and len(kinds) > 1:
         return [label if label is None else str(label) for label in found]
     return found
 

@@ -14,6 +14,7 @@ from keyless.arrays import FloatArray
 from keyless.errors import InputError, check_among
 from keyless.table_link import LinkedTables
 from keyless.tables import Table, frame_like
+from keyless.tables.columns import is_missing
 
 __all__ = ["transfer"]
 
@@ -47,7 +48,7 @@ def transfer(links: LinkedTables, table: str, column: str, *, to: str | None = N
     weights, nobody = soft_answers(links.found[other], by_column=target != links.reference)
     source, receiver = links.tables[names.index(table)], links.tables[names.index(target)]
     entries = source.column(column)
-    known = np.array([not _is_missing(entry) for entry in entries])
+    known = np.array([not is_missing(entry) for entry in entries])
     numbers = _numbers(source, column, entries, known)
     places = np.arange(weights.shape[0])
     columns: dict[str, Any] = {"row_id": ids((receiver, places), like=receiver)}
@@ -107,7 +108,3 @@ def _numbers(table: Table, column: str, entries: list[Any], known: Any) -> Float
     ):
         return None
     return np.array([float(entry) if seen else np.nan for entry, seen in zip(entries, known, strict=True)])
-
-
-def _is_missing(entry: Any) -> bool:
-    return entry is None or entry is pd.NA or entry is pd.NaT or (isinstance(entry, float) and np.isnan(entry))

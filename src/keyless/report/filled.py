@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import FloatArray, IntArray, safe_unit
+from keyless.arrays import FloatArray, IntArray, safe_unit, some_of
 from keyless.block import Block
 from keyless.links import Links
 
@@ -75,14 +75,11 @@ class Sample:
 
 def fill_sample(links: Links) -> Sample:
     """Fill the tables for at most `MOST_ROWS` reference rows, drawn at random but always the same."""
-    count = len(links.tables[0].row_ids)
-    chosen = np.arange(count)
-    if count > MOST_ROWS:
-        chosen = np.sort(np.random.default_rng(0).choice(count, MOST_ROWS, replace=False))
+    chosen = some_of(np.arange(len(links.tables[0].row_ids)), MOST_ROWS)
     blocks, rows, places = [], [], []
     for table in links.tables:
         block = links._used(table).block
-        place = chosen if table.name == links.reference else links.permutations[table.name][chosen]
+        place = links._rows(table.name)[chosen]
         taken = np.maximum(place, 0)
         blocks.append(Block(block.values[taken], block.mask[taken], block.name, block.columns))
         rows.append(np.where(place >= 0, np.arange(len(chosen)), -1))

@@ -20,7 +20,16 @@ from keyless.tables.cells import TextCells, in_days
 from keyless.tables.numbers import NumberStyle
 from keyless.tables.reading_options import Door, option, shown
 
-__all__ = ["Column", "ask_mark", "family", "first_signalling", "levels_in_order", "mixed_marks", "not_a_number"]
+__all__ = [
+    "Column",
+    "ask_mark",
+    "family",
+    "first_signalling",
+    "is_missing",
+    "levels_in_order",
+    "mixed_marks",
+    "not_a_number",
+]
 
 
 _MARKS = {".": "point", ",": "comma"}
@@ -72,7 +81,7 @@ class Column:
         """The entries as Python values, None where missing; cells without the spaces around them."""
         if self.is_file:
             return list(self.cells.entries())
-        return [None if _is_missing(entry) else entry for entry in self.series.to_list()]
+        return [None if is_missing(entry) else entry for entry in self.series.to_list()]
 
     @cached_property
     def numbers(self) -> FloatArray:
@@ -170,7 +179,8 @@ def levels_in_order(series: Any) -> list[Any] | None:
     return None
 
 
-def _is_missing(entry: Any) -> bool:
+def is_missing(entry: Any) -> bool:
+    """Tell whether an entry of a column is none: None, NaN or what pandas has for it."""
     if isinstance(entry, Decimal):
         return entry.is_nan()
     return entry is None or entry is pd.NA or entry is pd.NaT or (isinstance(entry, float) and np.isnan(entry))
@@ -191,7 +201,7 @@ def _numbers(series: Any) -> FloatArray:
 
 def _moment(entry: Any) -> Any:
     """A date or time of Python as numpy takes it: in UTC and without a zone."""
-    if _is_missing(entry):
+    if is_missing(entry):
         return np.datetime64("NaT")
     if isinstance(entry, datetime.datetime) and entry.tzinfo is not None:
         entry = entry.astimezone(datetime.UTC).replace(tzinfo=None)
