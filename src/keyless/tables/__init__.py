@@ -1,7 +1,7 @@
 """Tables as users have them ↔ blocks, and exactly back. NaN means missing here, and only here."""
 
 from keyless.tables.files import stem
-from keyless.tables.given import Dialect
+from keyless.tables.frames import Dialect
 from keyless.tables.memory import available_memory, in_words, memory_needed
 from keyless.tables.observations import to_anndata, to_mudata
 from keyless.tables.places import place_of, source_file

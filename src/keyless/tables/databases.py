@@ -13,7 +13,7 @@ import pandas as pd
 
 from keyless.errors import InputError
 from keyless.tables.files import check_names
-from keyless.tables.given import Given
+from keyless.tables.frames import Given
 from keyless.tables.parquet import collected, to_pandas
 from keyless.tables.places import Place, missing_extra
 from keyless.tables.reading_options import Reading, shown

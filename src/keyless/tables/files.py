@@ -24,7 +24,7 @@ import pyarrow.csv as pacsv
 
 from keyless.errors import InputError
 from keyless.tables.encodings import Encoding
-from keyless.tables.given import Dialect, Given
+from keyless.tables.frames import Dialect, Given
 from keyless.tables.layout import TAIL, Body, Top, find_body, text_top
 from keyless.tables.memory import check_memory, in_words
 from keyless.tables.places import OTHER_ENDINGS, place_of

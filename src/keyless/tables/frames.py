@@ -1,11 +1,15 @@
-"""Frames of any library: take rows of a column, put in what was filled, build a frame of the caller's kind."""
+"""Frames of any library, on their way to a table and back.
+
+Rows of a column are taken, what was filled is put in, and a frame of the caller's kind is built.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -17,7 +21,75 @@ from keyless.tables.cells import DAY, NANOSECOND_DAYS, written_dates, written_nu
 from keyless.tables.memory import is_large
 from keyless.tables.reading_options import Coding, ColumnUse, Kind
 
-__all__ = ["as_text", "build", "free_name", "from_records", "in_pandas", "taken", "to_records", "without_views"]
+__all__ = [
+    "Dialect",
+    "Form",
+    "Given",
+    "as_text",
+    "build",
+    "free_name",
+    "from_records",
+    "in_pandas",
+    "taken",
+    "to_records",
+    "without_views",
+]
+
+
+Form = Literal["frame", "lazy", "records", "cells", "array", "sparse", "anndata"]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a table was written, so that what is made of it can be written the same.
+
+    Attributes:
+        kind: text, or a spreadsheet, for which the others do not matter.
+        separator: between cells.
+        decimal: mark of numbers.
+        encoding: of text.
+    """
+
+    kind: Literal["text", "sheet"] = "text"
+    separator: str = ","
+    decimal: str = "."
+    encoding: str = "utf-8"
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A frame on its way to a table.
+
+    Attributes:
+        frame: of any library; of a file of cells, one column of text per column, cells exactly as they are.
+        where: the table, as messages name it.
+        form: what kind of thing was given.
+        notes: what there is to say about how it was read.
+        source: the path it was read from.
+        line: gives the line of a row in its file; None where that is not known.
+        typed: columns of text whose numbers come from numbers, and have a decimal point.
+        dialect: how the file is written.
+    """
+
+    frame: Any
+    where: str
+    form: Form = "frame"
+    notes: tuple[str, ...] = ()
+    source: str | None = None
+    line: Callable[[int], int | None] = field(default=lambda _row: None, repr=False)
+    typed: frozenset[str] = frozenset()
+    dialect: Dialect = field(default_factory=Dialect)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether entries are cells of a text file."""
+        return self.form == "cells"
+
+    @property
+    def index(self) -> pd.Index | None:
+        """The index of a pandas frame, where it has more than row numbers."""
+        index = self.frame.index if isinstance(self.frame, pd.DataFrame) else None
+        return None if index is None or index.equals(pd.RangeIndex(len(index))) else index
 
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896

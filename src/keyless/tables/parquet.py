@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from keyless.errors import InputError
 from keyless.tables.files import File, check_names, damaged_parquet, file_name
-from keyless.tables.given import Given
+from keyless.tables.frames import Given
 from keyless.tables.memory import in_words
 from keyless.tables.reading_options import Reading
 

@@ -23,8 +23,7 @@ from keyless.tables.column_use import UsedColumn, check_marks, encode, look
 from keyless.tables.columns import Column, first_signalling
 from keyless.tables.databases import is_sqlite, read_duckdb, read_sqlite
 from keyless.tables.files import STDIN, File, file_name, open_file, read_text
-from keyless.tables.frames import as_text, from_records, without_views
-from keyless.tables.given import Dialect, Form, Given
+from keyless.tables.frames import Dialect, Form, Given, as_text, from_records, without_views
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
 from keyless.tables.large import read_folder, read_large
 from keyless.tables.long_layout import widened

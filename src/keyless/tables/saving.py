@@ -26,7 +26,7 @@ from keyless.cluster import ScratchFolder
 from keyless.errors import InputError, printable
 from keyless.saved import checks
 from keyless.tables.cells import DATES
-from keyless.tables.given import Dialect, Form
+from keyless.tables.frames import Dialect, Form
 from keyless.tables.ids import row_numbers
 from keyless.tables.matrices import is_sparse
 from keyless.tables.memory import is_large

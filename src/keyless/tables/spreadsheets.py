@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from keyless.errors import InputError
 from keyless.tables.files import given_cells
-from keyless.tables.given import Dialect, Given
+from keyless.tables.frames import Dialect, Given
 from keyless.tables.layout import HEAD, find_body, find_top
 from keyless.tables.memory import in_words
 from keyless.tables.places import Place, missing_extra

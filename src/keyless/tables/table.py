@@ -15,8 +15,7 @@ from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.block import Block
 from keyless.errors import InputError
 from keyless.tables import matrices
-from keyless.tables.frames import build, taken, to_records
-from keyless.tables.given import Dialect, Form
+from keyless.tables.frames import Dialect, Form, build, taken, to_records
 from keyless.tables.on_disk import NumbersOnDisk
 from keyless.tables.parquet import LargeFile
 from keyless.tables.reading_options import ColumnUse
