@@ -260,12 +260,16 @@ def not_a_number(column: Column, fits: BoolArray, style: NumberStyle) -> InputEr
     rows = np.flatnonzero(~column.cells.missing)
     row = int(rows[~fits][0])
     cell = str(column.entries[row])
-    advice = _left_out(column, cell)
+    advice = (
+        f"Name it missing with {option(column.door, 'missing', cell)}, or leave the column out with "
+        f"{option(column.door, 'drop', column.name)}."
+    )
     if column.cells.are_infinite()[~fits][0]:
         return column.refuse(row, f"{shown(cell)} is an infinity, not a finite number", advice)
     if fits.any() and (style.before or style.after):
         like = shown(column.entries[int(rows[fits][0])])
-        return column.refuse(row, f"{shown(cell)} is not a number like {like}", f"{advice} {_as_category(column)}")
+        other_kind = f"If these are no numbers, say {option(column.door, 'as_category', column.name)}."
+        return column.refuse(row, f"{shown(cell)} is not a number like {like}", f"{advice} {other_kind}")
     other = "," if style.decimal == "." else "."
     if other in cell and fits.any() and bool(column.cells.are_numbers(other)[~fits][0]):
         at = next((int(r) for r in rows[fits] if style.decimal in str(column.entries[int(r)])), None)
@@ -292,14 +296,3 @@ def mixed_marks(column: Column, row: int, other: int) -> InputError:
         "Write all numbers of the column with one of them, or leave it out with "
         f"{option(column.door, 'drop', column.name)}.",
     )
-
-
-def _left_out(column: Column, cell: str) -> str:
-    return (
-        f"Name it missing with {option(column.door, 'missing', cell)}, or leave the column out with "
-        f"{option(column.door, 'drop', column.name)}."
-    )
-
-
-def _as_category(column: Column) -> str:
-    return f"If these are no numbers, say {option(column.door, 'as_category', column.name)}."

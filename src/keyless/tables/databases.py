@@ -81,7 +81,10 @@ def _sqlite(place: Place) -> Iterator[sqlite3.Connection]:
         # Read only: a database that is not there is not made, and one that is there is not changed. Where nobody writes
         # to it, it is not locked either: locks are files beside it, and cannot be made in a folder that is read-only.
         path = str(place.path.absolute())
-        mode = "mode=ro" if any(map(_has_content, (f"{path}-wal", f"{path}-journal"))) else "immutable=1"
+        beside_it = (Path(f"{path}-wal"), Path(f"{path}-journal"))
+        mode = (
+            "mode=ro" if any(beside.is_file() and beside.stat().st_size > 0 for beside in beside_it) else "immutable=1"
+        )
         connection = sqlite3.connect(f"file:{quote(path)}?{mode}", uri=True)
         connection.execute("PRAGMA trusted_schema = OFF")
         yield connection
@@ -90,10 +93,6 @@ def _sqlite(place: Place) -> Iterator[sqlite3.Connection]:
     finally:
         if connection is not None:
             connection.close()
-
-
-def _has_content(path: str) -> bool:
-    return Path(path).is_file() and Path(path).stat().st_size > 0
 
 
 def read_duckdb(place: Place, reading: Reading) -> Given:

@@ -346,12 +346,8 @@ def _options(scan: _Scan, top: Top, width: int | None) -> dict[str, Any]:
 def _width(file: File, scan: _Scan, top: Top, reading: Reading) -> int:
     with file.open() as stream, _reported(file, scan, reading):
         options = _options(scan, top, None)
-        return len(pacsv.open_csv(stream, **_tolerant(options)).schema.names)
-
-
-def _tolerant(options: dict[str, Any]) -> dict[str, Any]:
-    options["parse_options"].invalid_row_handler = lambda _row: "skip"
-    return options
+        options["parse_options"].invalid_row_handler = lambda _row: "skip"
+        return len(pacsv.open_csv(stream, **options).schema.names)
 
 
 def _batches(

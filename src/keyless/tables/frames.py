@@ -259,7 +259,7 @@ def build(columns: Mapping[Any, Any], *, like: Any, index: pd.Index | None = Non
         index: row labels of a pandas frame; None: numbers from 0.
     """
     if like is None or isinstance(like, pd.DataFrame):
-        plain = {label: _for_pandas(entries) for label, entries in columns.items()}
+        plain = {k: in_pandas(v) if isinstance(v, nw.Series) else v for k, v in columns.items()}
         # Columns of the same type are copied into one array, unless there are too many entries to hold them twice.
         large = is_large(len(next(iter(plain.values()), ())), len(plain))
         try:
@@ -272,10 +272,6 @@ def build(columns: Mapping[Any, Any], *, like: Any, index: pd.Index | None = Non
     implementation = nw.get_native_namespace(like)
     others = {str(label): _for_others(entries, like) for label, entries in columns.items()}
     return nw.from_dict(others, backend=implementation).to_native()
-
-
-def _for_pandas(entries: Any) -> Any:
-    return in_pandas(entries) if isinstance(entries, nw.Series) else entries
 
 
 def in_pandas(series: Any) -> pd.Series:
@@ -304,16 +300,12 @@ def _for_others(entries: Any, like: Any) -> Any:
         same = entries.implementation == nw.from_native(like, eager_only=True).implementation
         return entries.to_native() if same else _held(entries.to_list(), like)
     if isinstance(entries, pd.Series):
-        if isinstance(like, pa.Table) and not _holds_objects(entries):
+        if isinstance(like, pa.Table) and entries.dtype != object:
             with contextlib.suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
                 return pa.chunked_array([pa.Array.from_pandas(entries)])
         missing = entries.isna()
         return _held([None if gone else entry for entry, gone in zip(entries.tolist(), missing, strict=True)], like)
     return _held(list(entries), like)
-
-
-def _holds_objects(entries: pd.Series) -> bool:
-    return isinstance(entries.dtype, np.dtype) and entries.dtype.kind == "O"
 
 
 def _held(entries: list[Any], like: Any) -> Any:

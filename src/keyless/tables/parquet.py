@@ -223,14 +223,7 @@ def parquet_files(folder: Path) -> tuple[Path, ...]:
         if path.suffix.lower() not in (".parquet", ".pq") or path.is_dir():
             continue
         if not any(part[0] in "._" for part in inside.parts):
-            found.append((_natural(inside.as_posix()), path))
+            parts = [text for text in re.split(r"(\d+)", inside.as_posix()) if text]
+            # Part 10 comes after part 9.
+            found.append(([(int(text), "") if text.isdecimal() else (-1, text) for text in parts], path))
     return tuple(path for _, path in sorted(found))
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Return what names are sorted by, so that part 10 comes after part 9."""
-    return [(int(text or 0), "") if number else (-1, text) for text, number in _pieces(name)]
-
-
-def _pieces(name: str) -> list[tuple[str, bool]]:
-    return [(text, text.isdecimal()) for text in re.split(r"(\d+)", name) if text]
