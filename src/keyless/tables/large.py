@@ -1,8 +1,8 @@
 """Parquet files of many numbers → tables, a batch of rows at a time.
 
 A file, or a folder of files, of `memory.LARGE_CELLS` cells or more is read in batches straight into one array; the
-file's own frame is not kept, and whatever needs its entries reads them again (see `parquet`). The array of a folder is in
-a file of its own, mapped into memory: its rows need not fit there, and workers of a cluster write and read their
+file's own frame is not kept, and whatever needs its entries reads them again (see `parquet`). The array of a folder is
+in a file of its own, mapped into memory: its rows need not fit there, and workers of a cluster write and read their
 part of it. That is for files whose columns are numbers, whole numbers and booleans; columns named in `drop`, `within`
 or `id` may be of any type. Other files (text, categories, dates, an index of pandas) are read whole, as small ones are.
 
