@@ -212,12 +212,8 @@ class ColumnWatch:
         count = np.maximum(self.count[self.wide][finite], 1)
         with np.errstate(invalid="ignore", over="ignore"):
             variance = squares / count - (total / count) ** 2
-            # Not `>`: what overflows compares as nothing.
-            enough = (lost == 0) | (lost / count <= ROUNDING**2 * variance)
-        low, high, tiny = self.low[self.wide][finite], self.high[self.wide][finite], np.finfo(np.float32).tiny
-        # On a scale of ratios, what is nearly 0 must not become 0.
-        vanishing = ((low > 0) & (low < tiny)) | ((high < 0) & (high > -tiny))
-        return bool((enough & ~vanishing).all())
+            low, high = self.low[self.wide][finite], self.high[self.wide][finite]
+            return bool(np.all(_is_enough(lost / count, variance, low, high)))
 
     def found(self, place: int, column: Column, *, as_number: bool) -> UsedColumn:
         """Return what a column counts as, once all rows have been looked at."""
@@ -296,10 +292,16 @@ def _enough(own: NumpyArray, kept: NumpyArray, missing: Any) -> bool:
             seen = own[~missing[:, k], k]
             if not seen.size:
                 continue
-            lost = kept[~missing[:, k], k] - seen
-            if lost.any() and not np.mean(lost**2) <= ROUNDING**2 * seen.var():
-                return False
-            tiny = np.finfo(np.float32).tiny
-            if 0 < seen.min() < tiny or -tiny < seen.max() < 0:
+            lost = np.mean((kept[~missing[:, k], k] - seen) ** 2)
+            if not _is_enough(lost, seen.var() if lost else 0.0, seen.min(), seen.max()):
                 return False
     return True
+
+
+def _is_enough(lost: Any, variance: Any, low: Any, high: Any) -> Any:
+    """Tell whether single precision is enough for columns, by the mean square of what rounding loses of them."""
+    tiny = np.finfo(np.float32).tiny
+    # On a scale of ratios, what is nearly 0 must not become 0.
+    vanishing = ((low > 0) & (low < tiny)) | ((high < 0) & (high > -tiny))
+    # Not `>`: what overflows compares as nothing.
+    return ((lost == 0) | (lost <= ROUNDING**2 * variance)) & ~vanishing
