@@ -13,9 +13,10 @@ import pytest
 from scipy import sparse
 
 import keyless
+import keyless.paper.soft_impute
 from keyless.datasets import make_shuffled_tables
-from keyless.doorway import check_no_options, gathered, warn_of_text_numbers
 from keyless.errors import InputError
+from keyless.linker import check_no_options, gathered, warn_of_text_numbers
 from keyless.progress import shown as live
 from keyless.tables import Reading, read_table
 

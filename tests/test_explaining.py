@@ -9,8 +9,8 @@ from scipy.stats import multivariate_normal
 
 import keyless
 from keyless.answers.contributions import PairSide, contributions, costs_of_dropping, log_ratios, predictions
-from keyless.answers.explaining import pieces
-from keyless.answers.showing import shown, shown_guess, stated
+from keyless.answers.explaining import ExplainedPairs
+from keyless.answers.labels import shown, shown_guess, stated
 from keyless.datasets import make_shuffled_tables
 from keyless.errors import InputError
 from keyless.model.factor_model import FactorModel
@@ -181,7 +181,7 @@ def test_any_pair_can_be_looked_at(clinic_lab_and_watch):
 def test_the_pieces_of_several_rows_are_those_of_each(clinic_lab_and_watch):
     links = clinic_lab_and_watch
     rows = np.arange(7)
-    found = pieces(links, "lab", rows, links.permutations["lab"][rows])
+    found = ExplainedPairs(links, "lab", rows, links.permutations["lab"][rows])
     assert found.contributions.shape == found.drop_costs.shape == (7, len(found.columns))
     for i in rows:
         cells = links.explain(links.tables[0].row_ids[i], table="lab").pairs["lab"].cells

@@ -24,7 +24,7 @@ from keyless.model.joint_model import JointModel
 from keyless.model.scales import scale_table
 from keyless.pairs import nearest_rows
 from keyless.tables import Reading, batches, memory, read_table, read_tables, with_missingness
-from keyless.tables.large_file import parquet_files
+from keyless.tables.parquet import parquet_files
 
 
 @pytest.fixture

@@ -55,6 +55,7 @@ __all__ = [
     "random_generator",
     "safe_unit",
     "smallest",
+    "some_of",
     "to_numpy",
 ]
 
@@ -90,6 +91,11 @@ _BLOCK = 64
 
 _SAFE = 2.0**200
 """Numbers between 1 / so much and so much, about 1.6e60, have squares and fourth powers that double precision holds."""
+
+
+def some_of(rows: IntArray, most: int) -> IntArray:
+    """Return at most so many of some rows, in order, drawn at random but always the same."""
+    return rows if rows.size <= most else np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
 
 
 def batches(size: int, step: int) -> Iterator[slice]:

@@ -15,7 +15,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from keyless.answers.explaining import Sides, explain_all, some_matches
+from keyless.answers.explaining import ExplainedPairs, explain_all
+from keyless.arrays import some_of
 from keyless.block import Block
 from keyless.errors import printable
 from keyless.links import Links
@@ -125,11 +126,7 @@ class Audit:
 
 
 def singled_out(links: Links) -> dict[float, int]:
-    """Return how many matches of all tables reach each of `LEVELS`.
-
-    Args:
-        links: a result.
-    """
+    """Return how many matches of all tables reach each of `LEVELS`."""
     chance = [link.probability[link.permutation >= 0] for link in links.found.values()]
     sure = np.nan_to_num(np.concatenate(chance))
     return {level: int((sure >= level).sum()) for level in LEVELS}
@@ -160,20 +157,17 @@ def audit(
     return _Auditor(links, relink, seed, report or (lambda _: None), stopped or (lambda: False)).run()
 
 
+@dataclass(eq=False)
 class _Auditor:
     """One audit: the order of columns, and what was found by linking again."""
 
-    def __init__(
-        self,
-        links: Links,
-        relink: Callable[[Sequence[Table]], Links],
-        seed: int,
-        report: Callable[[str], object],
-        stopped: Callable[[], bool],
-    ) -> None:
-        self.links, self.relink, self.seed, self.report, self.stopped = links, relink, seed, report, stopped
-        self.known: dict[tuple[Change, ...], Proposal] = {}
-        self.finished = True
+    links: Links
+    relink: Callable[[Sequence[Table]], Links]
+    seed: int
+    report: Callable[[str], object]
+    stopped: Callable[[], bool]
+    known: dict[tuple[Change, ...], Proposal] = field(default_factory=dict)
+    finished: bool = True
 
     def run(self) -> Audit:
         """Find and verify proposals."""
@@ -194,9 +188,9 @@ class _Auditor:
     def ordered(self) -> list[Column]:
         """Return all columns, those first whose loss lowers the ratio of the matches most."""
         sides = {
-            name: Sides(self.links, name, rows, link.permutation[rows])
+            name: ExplainedPairs(self.links, name, rows, link.permutation[rows])
             for name, link in self.links.found.items()
-            if (rows := some_matches(link.permutation, _GREEDY_ROWS)).size
+            if (rows := some_of(np.flatnonzero(link.permutation >= 0), _GREEDY_ROWS)).size
         }
         # The column "x is observed" is kept and dropped together with x.
         real = {(table.name, use.name) for table in self.links.tables for use in table.uses}
@@ -326,7 +320,7 @@ def _dropped(columns: Sequence[Column]) -> tuple[Change, ...]:
     return tuple(Change(*column, "drop") for column in columns)
 
 
-def _numbers(side: Sides, columns: Sequence[Column]) -> list[int]:
+def _numbers(side: ExplainedPairs, columns: Sequence[Column]) -> list[int]:
     wanted = set(columns)
     return [number for number, column in enumerate(side.columns) if column in wanted]
 

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keyless.arrays import FloatArray, IntArray
+from keyless.arrays import FloatArray, IntArray, some_of
 from keyless.block import Block
-from keyless.errors import InputError
-from keyless.evidence import Evidence, overall
-from keyless.model.joint_model import JointModel
+from keyless.errors import check_among
 from keyless.model.shared_factors import shared_positions
-from keyless.table_link import TableLink
-from keyless.tables import Table
+from keyless.table_link import LinkedTables, TableLink
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Sentence", "Views", "headline"]
+__all__ = [
+    "Sentence",
+    "headline",
+    "plot_certainty",
+    "plot_correlations",
+    "plot_coverage",
+    "plot_evidence",
+    "plot_factors",
+    "plot_objective",
+    "plot_starts",
+    "shown_in_notebook",
+]
 
 _MOST_PAIRS = 2000
 """Most matched pairs that are drawn among the factors: so many are enough to compare partners with strangers."""
@@ -50,12 +57,7 @@ class Sentence:
 
 
 def headline(reference: str, found: Mapping[str, TableLink]) -> Sentence:
-    """Return what was found, in one sentence.
-
-    Args:
-        reference: name of the reference.
-        found: what was found, per table.
-    """
+    """Return what was found, in one sentence."""
     names = tuple(found)
     verdicts = {name: link.evidence.verdict for name, link in found.items()}
     if len(set(verdicts.values())) > 1:
@@ -99,126 +101,120 @@ def headline(reference: str, found: Mapping[str, TableLink]) -> Sentence:
     )
 
 
-class Views(ABC):
-    """Pictures of a result and its look in a notebook; `Links` is one."""
+def plot_evidence(links: LinkedTables, *, ax: Axes | None = None) -> Axes:
+    """Show what the link of each table reaches beside what chance reaches."""
+    from keyless import plots  # noqa: PLC0415 - matplotlib is loaded when something is drawn
 
-    tables: tuple[Table, ...]
-    found: Mapping[str, TableLink]
-    model: JointModel
-    choices: Mapping[str, Any]
-    starts: tuple[Mapping[str, Any], ...]
-    history: tuple[Mapping[str, Any], ...]
+    evidences = [link.evidence for link in links.found.values()]
+    return plots.evidence(
+        [one.score for one in evidences],
+        [one.null_scores for one in evidences],
+        [one.needed for one in evidences],
+        names=_names(links),
+        ax=ax,
+    )
 
-    def plot_evidence(self, *, ax: Axes | None = None) -> Axes:
-        """Show what the link of each table reaches beside what chance reaches."""
-        from keyless import plots  # noqa: PLC0415 - matplotlib is loaded when something is drawn
 
-        evidences: list[Evidence] = [link.evidence for link in self.found.values()]
-        return plots.evidence(
-            [one.score for one in evidences],
-            [one.null_scores for one in evidences],
-            [one.needed for one in evidences],
-            names=self._names(),
-            ax=ax,
+def plot_certainty(links: LinkedTables, *, ax: Axes | None = None) -> Axes:
+    """Show how many rows are matched with which certainty."""
+    from keyless import plots  # noqa: PLC0415
+
+    found = list(links.found.values())
+    return plots.certainty(
+        [link.permutation for link in found], [link.probability for link in found], names=_names(links), ax=ax
+    )
+
+
+def plot_coverage(links: LinkedTables, *, ax: Axes | None = None) -> Axes:
+    """Show how many matches should be right if only the surest ones are kept."""
+    from keyless import plots  # noqa: PLC0415
+
+    kept = [link.probability[link.permutation >= 0] for link in links.found.values()]
+    return plots.coverage(kept, names=_names(links), ax=ax)
+
+
+def plot_factors(links: LinkedTables, name: str | None = None, *, ax: Axes | None = None) -> Axes:
+    """Show matched rows of the reference and another table on the factors that both see.
+
+    Args:
+        links: the result.
+        name: of the other table; the first unless given.
+        ax: where to draw.
+    """
+    from keyless import plots  # noqa: PLC0415
+
+    name = next(iter(links.found)) if name is None else name
+    ours, theirs = _positions(links, name)
+    return plots.factors(ours, theirs, names=(links.tables[0].name, name), ax=ax)
+
+
+def plot_correlations(links: LinkedTables, *, ax: Axes | None = None) -> Axes:
+    """Show the canonical correlations between matched rows."""
+    from keyless import plots  # noqa: PLC0415
+
+    return plots.correlations([link.correlations for link in links.found.values()], names=_names(links), ax=ax)
+
+
+def plot_objective(links: LinkedTables, *, timed: bool = True, ax: Axes | None = None) -> Axes:
+    """Show the objective over the run.
+
+    Args:
+        links: the result.
+        timed: over the seconds of the run, where they are known, rather than over its steps.
+        ax: where to draw.
+    """
+    from keyless import plots  # noqa: PLC0415
+
+    steps = [{name: value for name, value in record.items() if name != "seconds"} for record in links.history]
+    return plots.objective(links.history if timed else steps, ax=ax)
+
+
+def plot_starts(links: LinkedTables, *, ax: Axes | None = None) -> Axes:
+    """Show how far the starts of the search got."""
+    from keyless import plots  # noqa: PLC0415
+
+    scored = [start for start in links.starts if start.get("score") is not None]
+    # "4 factors, scales auto, map 1": the part before the first comma is the kind.
+    kinds = [str(start["start"]).split(",")[0] for start in scored]
+    return plots.starts(kinds, [start["score"] for start in scored], ax=ax)
+
+
+def shown_in_notebook(links: LinkedTables) -> str:
+    """Return what a notebook shows: the verdict, and a line per table."""
+    sentence = headline(links.reference, links.found).html
+    lines = []
+    for name, link in links.found.items():
+        matched = link.permutation >= 0
+        right = str(link.expected_right) if link.evidence.believed else "–"
+        chance = f"{max(link.evidence.null_scores):.1f}" if link.evidence.null_scores else "not measured"
+        cells = (f"{matched.sum():,} of {matched.size:,}", right, f"{link.evidence.score:.1f}", chance)
+        lines.append(
+            f'<tr><th scope="row" style="text-align:left"><bdi>{escape(_one_line(name))}</bdi></th>'
+            f"<td>{link.evidence.verdict}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
         )
+    heads = ("table", "verdict", "rows matched", "expected right", "nats a row", "chance reaches")
+    return (
+        f"<div><p><strong>{links.evidence.verdict.capitalize()}.</strong> {sentence}</p>"
+        f"<table><thead><tr>{''.join(f'<th scope=col>{head}</th>' for head in heads)}</tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
 
-    def plot_certainty(self, *, ax: Axes | None = None) -> Axes:
-        """Show how many rows are matched with which certainty."""
-        from keyless import plots  # noqa: PLC0415
 
-        links = list(self.found.values())
-        return plots.certainty(
-            [link.permutation for link in links], [link.probability for link in links], names=self._names(), ax=ax
-        )
+def _names(links: LinkedTables) -> Sequence[str] | None:
+    """Names of the tables, where there are several to tell apart."""
+    return tuple(links.found) if len(links.found) > 1 else None
 
-    def plot_coverage(self, *, ax: Axes | None = None) -> Axes:
-        """Show how many matches should be right if only the surest ones are kept."""
-        from keyless import plots  # noqa: PLC0415
 
-        kept = [link.probability[link.permutation >= 0] for link in self.found.values()]
-        return plots.coverage(kept, names=self._names(), ax=ax)
-
-    def plot_factors(self, name: str | None = None, *, ax: Axes | None = None) -> Axes:
-        """Show matched rows of the reference and another table on the factors that both see.
-
-        Args:
-            name: of the other table; the first unless given.
-            ax: where to draw.
-        """
-        from keyless import plots  # noqa: PLC0415
-
-        name = next(iter(self.found)) if name is None else name
-        ours, theirs = self._positions(name)
-        return plots.factors(ours, theirs, names=(self.tables[0].name, name), ax=ax)
-
-    def plot_correlations(self, *, ax: Axes | None = None) -> Axes:
-        """Show the canonical correlations between matched rows."""
-        from keyless import plots  # noqa: PLC0415
-
-        return plots.correlations([link.correlations for link in self.found.values()], names=self._names(), ax=ax)
-
-    def plot_objective(self, *, timed: bool = True, ax: Axes | None = None) -> Axes:
-        """Show the objective over the run.
-
-        Args:
-            timed: over the seconds of the run, where they are known, rather than over its steps.
-            ax: where to draw.
-        """
-        from keyless import plots  # noqa: PLC0415
-
-        steps = [{name: value for name, value in record.items() if name != "seconds"} for record in self.history]
-        return plots.objective(self.history if timed else steps, ax=ax)
-
-    def plot_starts(self, *, ax: Axes | None = None) -> Axes:
-        """Show how far the starts of the search got."""
-        from keyless import plots  # noqa: PLC0415
-
-        scored = [start for start in self.starts if start.get("score") is not None]
-        # "4 factors, scales auto, map 1": the part before the first comma is the kind.
-        kinds = [str(start["start"]).split(",")[0] for start in scored]
-        return plots.starts(kinds, [start["score"] for start in scored], ax=ax)
-
-    def _repr_html_(self) -> str:
-        verdict = overall([link.evidence for link in self.found.values()]).verdict
-        lines = []
-        for name, link in self.found.items():
-            matched = link.permutation >= 0
-            right = str(link.expected_right) if link.evidence.believed else "–"
-            chance = f"{max(link.evidence.null_scores):.1f}" if link.evidence.null_scores else "not measured"
-            cells = (f"{matched.sum():,} of {matched.size:,}", right, f"{link.evidence.score:.1f}", chance)
-            lines.append(
-                f'<tr><th scope="row" style="text-align:left"><bdi>{escape(_one_line(name))}</bdi></th>'
-                f"<td>{link.evidence.verdict}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-            )
-        heads = ("table", "verdict", "rows matched", "expected right", "nats a row", "chance reaches")
-        return (
-            f"<div><p><strong>{verdict.capitalize()}.</strong> {headline(self.tables[0].name, self.found).html}</p>"
-            f"<table><thead><tr>{''.join(f'<th scope=col>{head}</th>' for head in heads)}</tr></thead>"
-            f"<tbody>{''.join(lines)}</tbody></table></div>"
-        )
-
-    def _names(self) -> Sequence[str] | None:
-        """Names of the tables, where there are several to tell apart."""
-        return tuple(self.found) if len(self.found) > 1 else None
-
-    def _positions(self, name: str) -> tuple[FloatArray, FloatArray]:
-        """Return both tables' positions of at most `_MOST_PAIRS` matched pairs, drawn at random but always the same."""
-        if name not in self.found:
-            raise InputError(f"name: must be one of {', '.join(map(repr, self.found))}; found {name!r}.")
-        number = [table.name for table in self.tables].index(name)
-        permutation = self.found[name].permutation
-        rows = np.flatnonzero(permutation >= 0)
-        if not rows.size:
-            return np.empty((0, 2)), np.empty((0, 2))
-        if rows.size > _MOST_PAIRS:
-            rows = np.sort(np.random.default_rng(0).choice(rows, _MOST_PAIRS, replace=False))
-        blocks = [self._used(table).block for table in self.tables]
-        taken = (_rows_of(blocks[0], rows), _rows_of(blocks[number], permutation[rows]))
-        return shared_positions(self.model, *taken, number=number)
-
-    @abstractmethod
-    def _used(self, table: Table, *, like: Table | None = None) -> Table:
-        """Return a table as it was linked."""
+def _positions(links: LinkedTables, name: str) -> tuple[FloatArray, FloatArray]:
+    """Return both tables' positions of at most `_MOST_PAIRS` matched pairs, drawn at random but always the same."""
+    check_among("name", name, links.found)
+    permutation, number = links.found[name].permutation, links._number(name)
+    rows = some_of(np.flatnonzero(permutation >= 0), _MOST_PAIRS)
+    if not rows.size:
+        return np.empty((0, 2)), np.empty((0, 2))
+    blocks = [links._used(table).block for table in links.tables]
+    taken = (_rows_of(blocks[0], rows), _rows_of(blocks[number], permutation[rows]))
+    return shared_positions(links.model, *taken, number=number)
 
 
 def _rows_of(block: Block, rows: IntArray) -> Block:

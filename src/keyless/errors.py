@@ -6,9 +6,10 @@ carries advice. This module imports nothing from the package.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["ConvergenceWarning", "InputError", "KeylessError", "Status", "printable"]
+__all__ = ["ConvergenceWarning", "InputError", "KeylessError", "Status", "check_among", "printable"]
 
 _LONGEST = 2_000
 """Characters of a message that are shown: enough for a sentence with a path and several names."""
@@ -52,6 +53,13 @@ class InputError(KeylessError, ValueError):
 
     The message says what must be, what was found, where, and what to do about it.
     """
+
+
+def check_among(name: str, found: object, allowed: Iterable[str]) -> None:
+    """Refuse what is not one of a few texts."""
+    allowed = list(allowed)
+    if not isinstance(found, str) or found not in allowed:
+        raise InputError(f"{name}: must be one of {', '.join(map(repr, allowed))}; found {found!r}.")
 
 
 class ConvergenceWarning(UserWarning):

@@ -268,7 +268,12 @@ def shared_pairs(tables: Sequence[Table], shared: Shared) -> dict[tuple[int, int
     found = {}
     for second in range(1, len(tables)):
         for first in range(second):
-            both = shared if len(tables) == 2 else _of_both(tables[first], tables[second], shared)
+            both = shared
+            if len(tables) > 2 and shared is not None and not isinstance(shared, str):
+                # Of several tables, only the part of it that is about these two.
+                names = dict(shared) if isinstance(shared, Mapping) else {name: name for name in shared}
+                left, right = tables[first].columns, tables[second].columns
+                both = {one: two for one, two in names.items() if one in left and two in right}
             pairs = shared_columns(tables[first], tables[second], both)
             if pairs:
                 found[first, second] = pairs
@@ -283,15 +288,6 @@ def _check_shared(tables: Sequence[Table], shared: Shared) -> None:
         found = [table.name for table in tables if name in table.columns]
         if len(found) < (1 if isinstance(shared, Mapping) else 2):
             raise InputError(f"shared: must name numeric columns of two tables; {name!r} is in {len(found)} of them.")
-
-
-def _of_both(first: Table, second: Table, shared: Shared) -> Shared:
-    """Return the part of `shared` that is about two of several tables."""
-    if shared is None or isinstance(shared, str):
-        return shared
-    if isinstance(shared, Mapping):
-        return {left: right for left, right in shared.items() if left in first.columns and right in second.columns}
-    return [name for name in shared if name in first.columns and name in second.columns]
 
 
 def _by_shared_columns(first: Table, second: Table, pairs: Sequence[tuple[int, int]]) -> FloatArray:

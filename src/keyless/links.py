@@ -9,37 +9,32 @@ of a large file are read again from that file, which must not have changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from scipy import sparse
 
-from keyless import restored
-from keyless.answers import Answers
+from keyless import display
+from keyless.answers import adding, explaining, joining, scoring, transferring
 from keyless.answers.answering import earlier_couplings, options_with
-from keyless.arrays import FloatArray, IntArray
-from keyless.block import Block
-from keyless.errors import InputError, Status, printable
-from keyless.evidence import Evidence, overall
-from keyless.model.joint_model import JointModel
+from keyless.answers.candidates import candidates as _candidates
+from keyless.answers.labels import ids
+from keyless.answers.questions import questions as _questions
+from keyless.arrays import FloatArray
+from keyless.errors import InputError, check_among, printable
 from keyless.progress import Callback, usual_view
-from keyless.saved import checks
-from keyless.saved.archive import read_archive, write_archive
-from keyless.table_link import TableLink
-from keyless.tables import Reading, Table, frame_like, name_tables, read_like, with_missingness
-from keyless.tables.memory import available_memory, is_large
-from keyless.tables.saving import pack_table, unpack_table
+from keyless.saved_links import read_links, save_links
+from keyless.table_link import LinkedTables, TableLink
+from keyless.tables import Reading, Table, frame_like, name_tables, read_like
 
 __all__ = ["Links", "TableLink", "load"]
 
 
 @dataclass(frozen=True, eq=False)
-class Links(Answers):
+class Links(LinkedTables):
     """Which row of each table belongs to which row of the reference.
 
     Attributes:
@@ -54,95 +49,38 @@ class Links(Answers):
             saved, seconds.
     """
 
-    tables: tuple[Table, ...]
-    found: Mapping[str, TableLink]
-    model: JointModel
-    status: Status
-    choices: Mapping[str, Any] = field(default_factory=dict)
-    starts: tuple[Mapping[str, Any], ...] = ()
-    seed: int | None = None
-    history: tuple[Mapping[str, Any], ...] = ()
-
-    @property
-    def reference(self) -> str:
-        """Name of the table whose row order everything is given in."""
-        return self.tables[0].name
-
-    @property
-    def repeated(self) -> str | None:
-        """Name of the table that seems to hold several rows of one entity; None where none does."""
-        for name, link in self.found.items():
-            if link.evidence.repeated:
-                return self.reference if link.evidence.repeated == "left" else name
-        return None
-
-    @property
-    def permutations(self) -> dict[str, IntArray]:
-        """Per table, the row that belongs to each reference row, −1 for none."""
-        return {name: link.permutation for name, link in self.found.items()}
-
-    def coupling(self, name: str) -> FloatArray | sparse.csr_array:
-        """Return the soft correspondence of a table: probabilities, reference rows × its rows; sparse for many rows."""
-        return self._link(name).coupling
-
-    @property
-    def evidence(self) -> Evidence:
-        """The evidence over all tables: as weak as that of the weakest."""
-        return overall([link.evidence for link in self.found.values()])
-
-    def evidence_for(self, name: str) -> Evidence:
-        """Return the evidence that one table can be linked."""
-        return self._link(name).evidence
+    # What a result answers and how it shows itself: functions whose first argument is the result.
+    joined = joining.joined
+    candidates = _candidates
+    questions = _questions
+    threshold = scoring.threshold
+    score_against = scoring.score_against
+    explain = explaining.explain
+    place = adding.place
+    add = adding.add
+    transfer = transferring.transfer
+    plot_evidence = display.plot_evidence
+    plot_certainty = display.plot_certainty
+    plot_coverage = display.plot_coverage
+    plot_factors = display.plot_factors
+    plot_correlations = display.plot_correlations
+    plot_objective = display.plot_objective
+    plot_starts = display.plot_starts
+    _repr_html_ = display.shown_in_notebook
 
     @cached_property
     def matches(self) -> Any:
         """One row per reference row and table: reference_id, table, row_id, probability, margin."""
-        reference = self.tables[0]
-        numbered = all(isinstance(table.row_ids, range) for table in self.tables)
-        if numbered and self._pandas and reference.form != "records":
-            return self._numbered_matches()
-        columns: dict[str, list[Any]] = {
-            key: [] for key in ("reference_id", "table", "row_id", "probability", "margin")
+        (reference, *others), labels = self.tables, self.tables[0].row_ids
+        found = [self.found[table.name] for table in others]
+        columns = {
+            "reference_id": np.tile(labels, len(others)) if isinstance(labels, range) else list(labels) * len(others),
+            "table": np.repeat(np.array([table.name for table in others], dtype=object), len(labels)),
+            "row_id": ids(*zip(others, self.permutations.values(), strict=True), like=reference),
+            "probability": np.concatenate([link.probability for link in found]),
+            "margin": np.concatenate([link.margin for link in found]),
         }
-        for table in self.tables[1:]:
-            link = self._link(table.name)
-            columns["reference_id"] += reference.row_ids
-            columns["table"] += [table.name] * len(link.permutation)
-            labels = table.row_ids
-            columns["row_id"] += [labels[j] if j >= 0 else None for j in link.permutation.tolist()]
-            columns["probability"] += link.probability.tolist()
-            columns["margin"] += link.margin.tolist()
-        labels = [label for table in self.tables[1:] for label in table.row_ids]
-        if reference.form not in ("frame", "lazy") or self._pandas:
-            if reference.form != "records" and all(isinstance(label, int) for label in labels):
-                # Whole numbers with gaps stay whole numbers.
-                columns["row_id"] = pd.array(columns["row_id"], dtype="Int64")  # type: ignore[assignment]
-            return frame_like(reference, columns)
-        if len({type(label) for label in labels}) > 1:
-            # Frames other than pandas' hold one type per column.
-            columns["row_id"] = [label if label is None else str(label) for label in columns["row_id"]]
         return frame_like(reference, columns)
-
-    def _numbered_matches(self) -> pd.DataFrame:
-        """Return the matches where all ids are row numbers, without making lists of Python's numbers."""
-        found = [self._link(table.name) for table in self.tables[1:]]
-        rows = np.concatenate([link.permutation for link in found]).astype(np.int64)
-        return pd.DataFrame(
-            {
-                "reference_id": np.tile(np.arange(len(self.tables[0].row_ids)), len(found)),
-                "table": np.repeat(
-                    np.array([table.name for table in self.tables[1:]], dtype=object), len(rows) // len(found)
-                ),
-                "row_id": pd.arrays.IntegerArray(np.maximum(rows, 0), rows < 0),
-                "probability": np.concatenate([link.probability for link in found]),
-                "margin": np.concatenate([link.margin for link in found]),
-            }
-        )
-
-    @property
-    def _pandas(self) -> bool:
-        """Whether frames of pandas are handed out: for such frames, for arrays and for large files."""
-        return self.tables[0].native is None or isinstance(self.tables[0].native, pd.DataFrame)
 
     @property
     def completed(self) -> Mapping[str, Any]:
@@ -154,12 +92,12 @@ class Links(Answers):
 
         Entries of a large file are read again from that file, which must not have changed.
         """
-        return _Lazy({table.name: table for table in self.tables}, self._complete)
+        return _Lazy(self.tables, self._complete)
 
     @property
     def filled(self) -> Mapping[str, Any]:
         """The same kind of tables as `completed`, with True where an entry was filled."""
-        return _Lazy({table.name: table for table in self.tables}, self._mark)
+        return _Lazy(self.tables, self._mark)
 
     @property
     def standard_errors(self) -> Mapping[str, FloatArray]:
@@ -168,13 +106,7 @@ class Links(Answers):
         One column per name in `Table.columns`: for arrays and numbers that is the column itself, for a category one
         per indicator (`"sex=F"`), for a date in days.
         """
-        return _Lazy({table.name: table for table in self.tables}, self._errors)
-
-    @property
-    def factors(self) -> FloatArray:
-        """Factors of the entity of each reference row, from all that its rows say: rows × rank."""
-        blocks, rows = self._placed
-        return self.model.factors_of(blocks, rows)
+        return _Lazy(self.tables, self._errors)
 
     def answer(self, pairs: Any, not_pairs: Any = None, *, callback: Callback | None = None) -> Links:
         """Link the tables again, knowing more pairs of rows; everything else stays as it was set.
@@ -251,25 +183,6 @@ class Links(Answers):
             lines.append(line)
         return "\n".join(lines)
 
-    def _link(self, name: str) -> TableLink:
-        if name not in self.found:
-            raise InputError(f"table: must be one of {', '.join(map(repr, self.found))}; found {name!r}.")
-        return self.found[name]
-
-    def _rows(self, name: str) -> IntArray:
-        if name == self.reference:
-            return np.arange(len(self.tables[0].row_ids))
-        return self._link(name).permutation
-
-    @property
-    def _placed(self) -> tuple[list[Block], list[IntArray]]:
-        """The tables as they were linked, and for each the row of each reference row."""
-        return [self._used(table).block for table in self.tables], [self._rows(table.name) for table in self.tables]
-
-    @property
-    def _large(self) -> bool:
-        return any(is_large(*table.block.shape) for table in self.tables)
-
     def _values(self, name: str) -> FloatArray:
         """Numbers of a table in reference order; of large tables only the filled-in numbers, and 0 elsewhere."""
         if not self._large:
@@ -281,12 +194,6 @@ class Links(Answers):
         if not self._large:
             return self._all_filled[table.name][1].copy()
         return self.model.gap_errors(self._number(table.name), *self._placed)[:, : table.block.shape[1]]
-
-    def _number(self, name: str) -> int:
-        return [table.name for table in self.tables].index(name)
-
-    def _used(self, table: Table, *, like: Table | None = None) -> Table:
-        return with_missingness(table, like=like) if self.choices.get("missingness") else table
 
     @cached_property
     def _all_filled(self) -> dict[str, tuple[FloatArray, FloatArray]]:
@@ -311,12 +218,11 @@ class _Lazy(Mapping[str, Any]):
         shapes = (f"{name!r}: {t.block.shape[0]} × {len(t.all_columns)}" for name, t in self._tables.items())
         return f"{{{', '.join(shapes)}}}, rows × columns; made when asked for"
 
-    def __init__(self, tables: Mapping[str, Table], make: Any) -> None:
-        self._tables, self._make = tables, make
+    def __init__(self, tables: Sequence[Table], make: Callable[[Table], Any]) -> None:
+        self._tables, self._make = {table.name: table for table in tables}, make
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._tables:
-            raise InputError(f"table: must be one of {', '.join(map(repr, self._tables))}; found {name!r}.")
+        check_among("table", name, self._tables)
         return self._make(self._tables[name])
 
     def __contains__(self, name: object) -> bool:
@@ -329,52 +235,6 @@ class _Lazy(Mapping[str, Any]):
         return len(self._tables)
 
 
-_FACTOR_FIELDS = ("loadings", "offsets", "noise", "spread", "shrinkage")
-_LINK_PARTS = ("permutation", "probability", "margin", "correlations", "alone")
-_SCALE_FIELDS = ("kind", "sign", "offset", "centre", "spread", "lowest", "unit")
-
-
-def save_links(links: Links, path: str | Path) -> None:
-    """Write links as JSON, plain arrays and frames in Arrow's format."""
-    arrays: dict[str, Any] = {f"model.{name}": getattr(links.model.factors, name) for name in _FACTOR_FIELDS}
-    files: dict[str, bytes | Path] = {}
-    tables = []
-    for t, (table, scales) in enumerate(zip(links.tables, links.model.scales, strict=True)):
-        document, own_arrays, own_files = pack_table(table)
-        arrays |= {f"{t}.{name}": array for name, array in own_arrays.items()}
-        files |= {f"{t}.{name}": content for name, content in own_files.items()}
-        for k, scale in enumerate(scales):
-            if scale.knots is not None:
-                arrays[f"{t}.knots.{k}"] = np.stack(scale.knots)
-        document["scales"] = [{name: getattr(scale, name) for name in _SCALE_FIELDS} for scale in scales]
-        tables.append(document)
-    found = {}
-    for t, (name, link) in enumerate(links.found.items(), start=1):
-        arrays |= {f"{t}.{part}": array for part, array in _link_arrays(link).items()}
-        found[name] = vars(link.evidence) | {"null_scores": list(link.evidence.null_scores)}
-    whole = {
-        "tables": tables,
-        "evidence": found,
-        "shared": links.model.shared,
-        "status": vars(links.status),
-        "choices": dict(links.choices),
-        "starts": [dict(start) for start in links.starts],
-        "seed": links.seed,
-        # How long it took differs from run to run, and is no part of the result: see `timings` in run.json.
-        "history": [{key: value for key, value in record.items() if key != "seconds"} for record in links.history],
-    }
-    write_archive(path, whole, arrays, files)
-
-
-def _link_arrays(link: TableLink) -> dict[str, Any]:
-    parts = {part: getattr(link, part) for part in _LINK_PARTS}
-    if not sparse.issparse(link.coupling):
-        return parts | {"coupling": link.coupling}
-    kept = sparse.csr_array(link.coupling)
-    stored = {f"coupling.{part}": getattr(kept, part) for part in restored.SPARSE_PARTS}
-    return parts | stored | {"coupling.shape": np.array(kept.shape)}
-
-
 def load(path: str | Path) -> Links:
     """Read links saved by `Links.save`.
 
@@ -384,70 +244,5 @@ def load(path: str | Path) -> Links:
     Args:
         path: the file.
     """
-    document, arrays, files = read_archive(path, max_memory=available_memory())
-    try:
-        return _rebuilt(document, arrays, files)
-    except Exception as error:
-        # Arrow, pandas, polars and AnnData have errors of their own for what they cannot read.
-        said = str(error).removesuffix(".")
-        raise InputError(
-            f"{path}: must be a saved keyless result; a part of it is missing or wrong ({said})."
-        ) from error
-
-
-def _rebuilt(document: dict[str, Any], arrays: dict[str, Any], files: dict[str, bytes]) -> Links:
-    tables, scales = [], []
-    for t, entry in enumerate(checks.sequence(document["tables"], "tables")):
-        tables.append(unpack_table(entry, _own(arrays, t), _own(files, t)))
-        scales.append(
-            tuple(restored.scale(scale, arrays.get(f"{t}.knots.{k}")) for k, scale in enumerate(entry["scales"]))
-        )
-    judged = checks.mapping(document["evidence"], "evidence")
-    if len(tables) < 2 or list(judged) != [table.name for table in tables[1:]]:
-        raise ValueError("there must be evidence for every table but the first, by their names")
-    places = tables[0].block.shape[0]
-    choices = checks.mapping(document["choices"], "choices")
-    once = not checks.flag(choices.get("repeats", False), "repeats")
-    found = {
-        name: _table_link(evidence, _own(arrays, t), (places, tables[t].block.shape[0]), once=once)
-        for t, (name, evidence) in enumerate(judged.items(), start=1)
-    }
-    links = Links(
-        tables=tuple(tables),
-        found=found,
-        model=JointModel(restored.factors(arrays), tuple(scales), shared=checks.flag(document["shared"], "shared")),
-        status=restored.status(document["status"]),
-        choices=choices,
-        starts=tuple(restored.start(start) for start in checks.sequence(document["starts"], "starts")),
-        seed=None if document["seed"] is None else checks.number(document["seed"], "seed", low=0, whole=True),
-        history=tuple(restored.record(record) for record in checks.sequence(document["history"], "history")),
-    )
-    widths = [links._used(table).block.shape[1] for table in tables]
-    if [len(of_table) for of_table in scales] != widths or len(links.model.factors.loadings) != sum(widths):
-        raise ValueError("the model must have a scale and loadings for every column of every table")
-    return links
-
-
-def _table_link(evidence: Any, arrays: dict[str, Any], shape: tuple[int, int], *, once: bool) -> TableLink:
-    return TableLink(
-        checks.permutation(arrays["permutation"], "permutation", *shape, once=once),
-        checks.numbers(arrays["probability"], "probability", shape[:1], low=0.0, high=1.0),
-        checks.numbers(arrays["margin"], "margin", shape[:1], infinite=True),
-        restored.coupling(arrays, shape),
-        restored.evidence(evidence),
-        checks.numbers(arrays["correlations"], "correlations", (None,), low=-1.0, high=1.0),
-        _alone(arrays.get("alone"), shape[0]),
-    )
-
-
-def _alone(array: Any, places: int) -> FloatArray:
-    """Return how likely each reference row has no partner; nothing where that is not known."""
-    if array is None or array.size == 0:
-        return np.empty(0)
-    return checks.numbers(array, "alone", (places,), low=0.0, high=1.0)
-
-
-def _own(parts: Mapping[str, Any], table: int) -> dict[str, Any]:
-    """The parts of one table, by their own names."""
-    prefix = f"{table}."
-    return {name.removeprefix(prefix): part for name, part in parts.items() if name.startswith(prefix)}
+    read = read_links(path)
+    return Links(**{part.name: getattr(read, part.name) for part in fields(read)})

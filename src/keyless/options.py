@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from keyless.arrays import RandomState, check_count, check_positive, find_device
-from keyless.errors import InputError
+from keyless.errors import InputError, check_among
 from keyless.progress import Callback
 from keyless.search_options import Device, Effort, Partners, ScaleName, SearchOptions, Shared
 from keyless.tables import Reading
@@ -37,9 +37,9 @@ class Options(SearchOptions):
         """Refuse values that no table could make sense of."""
         by_column = self.scales if isinstance(self.scales, Mapping) else {"": self.scales}
         for column, scale in by_column.items():
-            _check_among(f"scales, column {column!r}" if column else "scales", scale, get_args(ScaleName))
-        _check_among("partners", self.partners, get_args(Partners))
-        _check_among("effort", self.effort, get_args(Effort))
+            check_among(f"scales, column {column!r}" if column else "scales", scale, get_args(ScaleName))
+        check_among("partners", self.partners, get_args(Partners))
+        check_among("effort", self.effort, get_args(Effort))
         if not (self.repeats is None or isinstance(self.repeats, str)):
             raise InputError(
                 f"repeats: must be None, 'auto' or the name of one table; found {self.repeats!r}. "
@@ -49,7 +49,7 @@ class Options(SearchOptions):
             check_count(self.rank, name="rank")
         if self.max_time is not None:
             check_positive(self.max_time, name="max_time")
-        _check_among("device", self.device, get_args(Device))
+        check_among("device", self.device, get_args(Device))
         find_device(self.device)
 
     @property
@@ -79,8 +79,3 @@ class Options(SearchOptions):
         """What the answer depends on, besides the tables and what is known of their rows."""
         other = ("known_pairs", "forbid", "within", "reading", "checkpoint", "callback", "max_time", "device")
         return (self.missingness, *(getattr(self, f.name) for f in fields(Options) if f.name not in other))
-
-
-def _check_among(name: str, found: Any, allowed: Sequence[str]) -> None:
-    if not isinstance(found, str) or found not in allowed:
-        raise InputError(f"{name}: must be one of {', '.join(map(repr, allowed))}; found {found!r}.")

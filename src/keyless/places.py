@@ -20,21 +20,12 @@ __all__ = ["beside", "create", "locked", "remove", "replacing"]
 
 
 def beside(target: Path) -> Path:
-    """Return a path next to a target that nobody else uses: hidden, and with a random ending.
-
-    Args:
-        target: a file or folder.
-    """
+    """Return a path next to a target that nobody else uses: hidden, and with a random ending."""
     return target.with_name(f".{target.name}.keyless-new-{secrets.token_hex(4)}")
 
 
 def create(path: Path, content: bytes = b"") -> None:
-    """Create a file that must not be there yet, not even as a link.
-
-    Args:
-        path: where.
-        content: what it holds.
-    """
+    """Create a file that must not be there yet, not even as a link."""
     with path.open("xb") as file:
         file.write(content)
 

@@ -13,6 +13,7 @@ from keyless.answers.questions import known_rows
 from keyless.errors import InputError
 from keyless.knowledge import known_partners
 from keyless.options import Options
+from keyless.table_link import LinkedTables
 from keyless.tables import Reading
 
 __all__ = ["earlier_couplings", "options_with"]
@@ -21,7 +22,7 @@ Pairs = dict[int, int]
 """The partner of each reference row that is known."""
 
 
-def options_with(links: Any, pairs: Any, not_pairs: Any) -> Options:
+def options_with(links: LinkedTables, pairs: Any, not_pairs: Any) -> Options:
     """Return the options of an earlier link, its known and forbidden pairs joined by new ones.
 
     A later answer about a row replaces an earlier one.
@@ -66,7 +67,7 @@ def options_with(links: Any, pairs: Any, not_pairs: Any) -> Options:
     )
 
 
-def _check_once(links: Any, name: str, pairs: list[tuple[int, int]], *, shares: bool) -> None:
+def _check_once(links: LinkedTables, name: str, pairs: list[tuple[int, int]], *, shares: bool) -> None:
     """Refuse pairs that give a row two partners; if the reference repeats entities, rows of the table may have two."""
     tables = (links.tables[0], links.tables[links._number(name)])
     for side, table in enumerate(tables[: 1 if shares else 2]):
@@ -77,7 +78,7 @@ def _check_once(links: Any, name: str, pairs: list[tuple[int, int]], *, shares: 
             raise InputError(f"pairs: must name each row at most once; row {label!r} of {table.name} has two partners.")
 
 
-def _by_table(links: Any, given: Any, name: str) -> dict[str, list[tuple[int, int]]]:
+def _by_table(links: LinkedTables, given: Any, name: str) -> dict[str, list[tuple[int, int]]]:
     """Return pairs of row numbers by the name of their table."""
     if given is None or (isinstance(given, list | tuple) and not given):
         return {}
@@ -94,20 +95,16 @@ def _by_table(links: Any, given: Any, name: str) -> dict[str, list[tuple[int, in
     return found
 
 
-def _ids(links: Any, name: str, pairs: list[tuple[int, int]]) -> list[tuple[Any, Any]]:
+def _ids(links: LinkedTables, name: str, pairs: list[tuple[int, int]]) -> list[tuple[Any, Any]]:
     left, right = links.tables[0].row_ids, links.tables[links._number(name)].row_ids
     return [(left[row], right[partner]) for row, partner in pairs]
 
 
-def earlier_couplings(links: Any, pairs: Any) -> dict[str, Any]:
+def earlier_couplings(links: LinkedTables, pairs: Any) -> dict[str, Any]:
     """Return, per table, the probabilities of pairs from which a search may begin; none for a table of many rows.
 
     The map of the table must have been believed, and at least half of the new answers must be likelier by it than by a
     guess: answers that contradict a map show that another one is to be sought.
-
-    Args:
-        links: the earlier link.
-        pairs: the new answers.
     """
     new = _by_table(links, pairs, "pairs")
     begun = {}

@@ -5,34 +5,40 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from keyless.answers.distributions import distribution, likeliest_partners
 from keyless.answers.labels import ids
 from keyless.arrays import check_count
-from keyless.errors import InputError
+from keyless.table_link import LinkedTables
 from keyless.tables import frame_like
 
 __all__ = ["candidates"]
 
 
-def candidates(links: Any, count: int, *, table: str | None = None) -> Any:
-    """Return the likeliest partners of each reference row; see `Links.candidates`."""
-    count = check_count(count, name="k")
-    if table is not None and table not in links.found:
-        raise InputError(f"table: must be one of {', '.join(map(repr, links.found))}; found {table!r}.")
-    reference, parts = links.tables[0], []
-    for other in links.tables[1:]:
-        if table in (None, other.name):
-            rows, places, chance = ranked(*distribution(links.found[other.name]), count)
-            parts.append((other, rows, places, chance))
-    rank = np.concatenate([_ranks(rows) for _, rows, _, _ in parts])
-    columns: dict[str, Any] = {
-        "reference_id": _together([ids(reference, rows, like=reference) for _, rows, _, _ in parts]),
-        "table": np.repeat(np.array([t.name for t, *_ in parts], dtype=object), [len(rows) for _, rows, *_ in parts]),
-        "rank": rank,
-        "row_id": _together([ids(other, places, like=reference) for other, _, places, _ in parts]),
-        "probability": np.concatenate([chance for *_, chance in parts]),
+def candidates(links: LinkedTables, k: int = 5, *, table: str | None = None) -> Any:
+    """Return the likeliest partners of each reference row, and how likely it is that there is none.
+
+    Args:
+        links: the result.
+        k: how many partners of each row and table, at most.
+        table: of one table only; None: of all.
+
+    Returns:
+        A frame with reference_id, table, rank (from 1), row_id and probability, the likeliest first. A line whose
+        row_id is missing stands for "nobody": it is there for each row beside its k partners. Over all partners and
+        "nobody" the probabilities of a row sum to 1.
+    """
+    count = check_count(k, name="k")
+    reference, found = links.tables[0], []
+    for name in links._chosen(table):
+        other = links.tables[links._number(name)]
+        found.append((other, *ranked(*distribution(links.found[name]), count)))
+    columns = {
+        "reference_id": ids(*((reference, rows) for _, rows, _, _ in found), like=reference),
+        "table": np.repeat(np.array([t.name for t, *_ in found], dtype=object), [len(rows) for _, rows, *_ in found]),
+        "rank": np.concatenate([_ranks(rows) for _, rows, _, _ in found]),
+        "row_id": ids(*((other, places) for other, _, places, _ in found), like=reference),
+        "probability": np.concatenate([chance for *_, chance in found]),
     }
     return frame_like(reference, columns)
 
@@ -57,9 +63,3 @@ def _ranks(rows: Any) -> Any:
     """Return 1, 2, … for each run of equal numbers."""
     first = np.searchsorted(rows, rows)
     return np.arange(len(rows)) - first + 1
-
-
-def _together(parts: list[Any]) -> Any:
-    if all(isinstance(part, list) for part in parts):
-        return [label for part in parts for label in part]
-    return pd.concat([pd.Series(part) for part in parts], ignore_index=True)

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from keyless.arrays import FloatArray, IntArray
+from keyless.table_link import TableLink
 from keyless.tables.matrices import is_sparse
 
 __all__ = ["distribution", "likeliest_partners", "link_of_rows", "soft_answers"]
@@ -20,7 +21,7 @@ _NOTHING = 1e-290
 """If all other candidates together weigh less than this, none counts as possible: such weights are rounding errors."""
 
 
-def distribution(link: Any) -> tuple[FloatArray | sparse.csr_array, FloatArray]:
+def distribution(link: TableLink) -> tuple[FloatArray | sparse.csr_array, FloatArray]:
     """Return the probability of each partner of each reference row, and of "nobody".
 
     The link holds both, as `coupling` and `alone`. Links of an earlier version may have no `alone`. Then the match, or
@@ -58,7 +59,7 @@ def distribution(link: Any) -> tuple[FloatArray | sparse.csr_array, FloatArray]:
     return _replaced(weights, own, permutation[own], stated[own]), alone
 
 
-def link_of_rows(link: Any, rows: Any) -> Any:
+def link_of_rows(link: TableLink, rows: Any) -> TableLink:
     """Return what was found for some reference rows of a table, so that `distribution` copies only their coupling.
 
     Args:
@@ -104,7 +105,7 @@ def _replaced(given: Any, rows: IntArray, places: IntArray, values: FloatArray) 
     return sparse.csr_array((np.concatenate([weights.data[other], values]), index), shape=weights.shape)
 
 
-def soft_answers(link: Any, *, by_column: bool = False) -> tuple[sparse.csr_array, FloatArray]:
+def soft_answers(link: TableLink, *, by_column: bool = False) -> tuple[sparse.csr_array, FloatArray]:
     """Return the same as `distribution`, always sparse; or seen from the table's rows.
 
     Args:

@@ -1,6 +1,6 @@
 """Why rows are linked: what each column contributed, and what the rows say of each other in their own units.
 
-`pieces` has the numbers for any pairs of rows; `explain_row` and `explain_all` say them in the words of the tables.
+`ExplainedPairs` has the numbers for any pairs of rows; `explain` says them in the words of the tables.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ import pandas as pd
 
 from keyless.answers.contributions import PairSide, contributions, costs_of_dropping, log_ratios, predictions, ratio
 from keyless.answers.distributions import distribution, link_of_rows
-from keyless.answers.labels import row_number
-from keyless.answers.showing import shown, shown_guess, stated
-from keyless.arrays import BoolArray, FloatArray, IntArray
+from keyless.answers.labels import row_number, shown, shown_guess, stated
+from keyless.arrays import BoolArray, FloatArray, IntArray, some_of
 from keyless.errors import InputError
 from keyless.pairs.likelihood import approximate_log_ratio
+from keyless.table_link import LinkedTables
 from keyless.tables import Table
 
 __all__ = [
+    "ExplainedPairs",
     "Explanation",
     "PairExplanation",
-    "Pieces",
     "Records",
     "RowExplanation",
+    "explain",
     "explain_all",
-    "explain_row",
-    "pieces",
     "records",
 ]
 
@@ -38,88 +37,79 @@ MOST_ROWS = 300
 """Matched rows that the overall explanation looks at, drawn at random but always the same: a mean over so many is known
 to 6% of the spread between rows."""
 
+_ALL = object()
+"""Stands for "no row was named", since None may be an id."""
+
 _SHOWN = 8
 """Columns that are shown in one line each; the others are in the frame."""
 
 
-@dataclass(frozen=True, eq=False)
-class Pieces:
-    """The numbers behind the explanation of some pairs of rows.
+class ExplainedPairs:
+    """Pairs of rows, and the numbers that explain them.
 
-    Attributes:
-        table: the table whose rows are linked; the other side of each pair is the reference's row with all that is
-            linked to it in other tables.
-        rows: reference rows.
-        partners: their rows in the table.
-        columns: (table, column) for each column of the arrays below, in the caller's names.
-        log_ratio: per pair, how much likelier the two are one entity than two, in nats.
-        contributions: pairs × columns, in nats; they add up to `log_ratio`.
-        predicted: per table, pairs × the columns of its block: what the other side predicts, in the table's units.
-        errors: per table, standard errors of these predictions.
-        scores: per table, predicted and actual standard scores and where they are observed.
-        sides: the two sides of the pairs.
-    """
-
-    table: str
-    rows: IntArray
-    partners: IntArray
-    columns: tuple[tuple[str, str], ...]
-    log_ratio: FloatArray
-    contributions: FloatArray
-    predicted: dict[str, FloatArray]
-    errors: dict[str, FloatArray]
-    scores: dict[str, tuple[FloatArray, FloatArray, BoolArray]]
-    sides: Sides = field(repr=False)
-
-    @cached_property
-    def drop_costs(self) -> FloatArray:
-        """Pairs × columns: `log_ratio` less what it is without the column, in nats."""
-        return np.concatenate(self.sides.costs(), axis=1)
-
-
-def pieces(links: Any, name: str, rows: Any, partners: Any) -> Pieces:
-    """Return the numbers behind the explanation of pairs of rows.
+    One side of each pair is a row of a table, the other the reference's row with all that is linked to it in other
+    tables.
 
     Args:
         links: the result.
         name: the table whose rows are paired.
         rows: numbers of reference rows.
         partners: numbers of rows of the table, one for each.
+
+    Attributes:
+        table: name of the table.
+        both: the two sides, that of the table last.
+        order: numbers of the tables as they stand there.
+        columns: (table, column) for each column of the arrays below, in the caller's names.
+        groups: for each side, the columns of the model that each of them was made into.
+        numbers: number of the table of each.
+        scores: per table, predicted and actual standard scores and where they are observed.
+        predicted: per table, pairs × the columns of its block: what the other side predicts, in the table's units.
+        errors: per table, standard errors of these predictions.
     """
-    rows, partners = np.asarray(rows, dtype=np.int64), np.asarray(partners, dtype=np.int64)
-    sides = Sides(links, name, rows, partners)
-    added = sides.grouped(np.concatenate(contributions(*sides.both), axis=1))
-    predicted, errors, scores = {}, {}, {}
-    for number in sides.order:
-        table = links.tables[number]
-        own, other = (0, 1) if number != sides.number else (1, 0)
-        guess, deviation = predictions(sides.both[own], sides.both[other])
-        place = sides.places[number]
-        seen = sides.both[own]
-        scales = links.model.scales[number]
-        predicted[table.name] = np.column_stack([s.undo(g) for s, g in zip(scales, guess[:, place].T, strict=True)])
-        slopes = np.column_stack([s.slope(g) for s, g in zip(scales, guess[:, place].T, strict=True)])
-        errors[table.name] = slopes * deviation[:, place]
-        scores[table.name] = (guess[:, place], seen.scores[:, place], seen.mask[:, place])
-    ratios = log_ratios(*sides.both)
-    return Pieces(name, rows, partners, sides.columns, ratios, added, predicted, errors, scores, sides)
 
-
-class Sides:
-    """The two sides of pairs: a table, and all the others joined; and which columns belong together."""
-
-    def __init__(self, links: Any, name: str, rows: IntArray, partners: IntArray) -> None:
-        self.number = links._number(name)
+    def __init__(self, links: LinkedTables, name: str, rows: Any, partners: Any) -> None:
+        self.table, self.number = name, links._number(name)
+        self.rows, self.partners = np.asarray(rows, dtype=np.int64), np.asarray(partners, dtype=np.int64)
         blocks, known = links._placed
-        places = [index[rows] for index in known]
-        places[self.number] = partners
+        places = [index[self.rows] for index in known]
+        places[self.number] = self.partners
         others = [number for number in range(len(blocks)) if number != self.number]
         self.order = [*others, self.number]
         self.places: dict[int, slice] = {}
         self.both = self._side(links, blocks, places, others), self._side(links, blocks, places, [self.number])
         self._name_columns(links)
+        self.scores: dict[str, tuple[FloatArray, FloatArray, BoolArray]] = {}
+        self.predicted, self.errors = dict[str, FloatArray](), dict[str, FloatArray]()
+        for own, other, numbers in ((*self.both, others), (*self.both[::-1], [self.number])):
+            guess, deviation = predictions(own, other)
+            for number in numbers:
+                table, place = links.tables[number].name, self.places[number]
+                mine = list(zip(links.model.scales[number], guess[:, place].T, strict=True))
+                self.scores[table] = (guess[:, place], own.scores[:, place], own.mask[:, place])
+                self.predicted[table] = np.column_stack([scale.undo(scores) for scale, scores in mine])
+                slopes = np.column_stack([scale.slope(scores) for scale, scores in mine])
+                self.errors[table] = slopes * deviation[:, place]
 
-    def _side(self, links: Any, blocks: Any, places: Sequence[IntArray], numbers: Sequence[int]) -> PairSide:
+    @cached_property
+    def log_ratio(self) -> FloatArray:
+        """Per pair, how much likelier the two are one entity than two, in nats."""
+        return log_ratios(*self.both)
+
+    @cached_property
+    def contributions(self) -> FloatArray:
+        """Pairs × columns: what each column contributes to `log_ratio`, in nats; they add up to it."""
+        cells = np.concatenate(contributions(*self.both), axis=1)
+        width = self.both[0].scores.shape[1]
+        groups = [*self.groups[0], *([width + k for k in group] for group in self.groups[1])]
+        return np.column_stack([cells[:, group].sum(axis=1) for group in groups])
+
+    @cached_property
+    def drop_costs(self) -> FloatArray:
+        """Pairs × columns: `log_ratio` less what it is without the column, in nats."""
+        return np.concatenate(costs_of_dropping(*self.both, self.groups), axis=1)
+
+    def _side(self, links: LinkedTables, blocks: Any, places: Sequence[IntArray], numbers: Sequence[int]) -> PairSide:
         models, scores, masks, start = [], [], [], 0
         for number in numbers:
             index = places[number]
@@ -133,8 +123,9 @@ class Sides:
             model = model.joined(more)
         return PairSide(model, np.concatenate(scores, axis=1), np.concatenate(masks, axis=1))
 
-    def _name_columns(self, links: Any) -> None:
+    def _name_columns(self, links: LinkedTables) -> None:
         names: list[tuple[str, str]] = []
+        self.numbers: list[int] = []
         self.groups: tuple[list[list[int]], list[list[int]]] = ([], [])
         for number in self.order:
             table = links._used(links.tables[number])
@@ -143,6 +134,7 @@ class Sides:
             own = [(use.name, [at.pop(column) for column in use.columns]) for use in table.uses if use.columns]
             own += [(column, [place]) for column, place in at.items()]
             names += [(table.name, column) for column, _ in own]
+            self.numbers += [number] * len(own)
             self.groups[number == self.number].extend(group for _, group in own)
         self.columns = tuple(names)
 
@@ -153,16 +145,6 @@ class Sides:
         right = [k for number in dropped if number >= count for k in self.groups[1][number - count]]
         ours, theirs = self.both[0].information(without=left), self.both[1].information(without=right)
         return float(ratio(ours, theirs).mean())
-
-    def costs(self) -> tuple[FloatArray, FloatArray]:
-        """Return the cost of dropping each column, for both sides."""
-        return costs_of_dropping(*self.both, self.groups)
-
-    def grouped(self, cells: FloatArray) -> FloatArray:
-        """Return sums over the columns of the model that one column of the caller was made into."""
-        width = self.both[0].scores.shape[1]
-        groups = [*self.groups[0], *([width + k for k in group] for group in self.groups[1])]
-        return np.column_stack([cells[:, group].sum(axis=1) for group in groups])
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,11 +172,7 @@ class PairExplanation:
     commas: frozenset[tuple[str, str]] = field(default=frozenset(), repr=False)
 
     def guess(self, cell: Mapping[Any, Any]) -> str:
-        """Return what is predicted for a cell, with its standard error, in the decimal mark of the column.
-
-        Args:
-            cell: a line of `cells`.
-        """
+        """Return what is predicted for a cell, with its standard error, in the decimal mark of the column."""
         comma = (cell["table"], cell["column"]) in self.commas
         return shown_guess(cell["predicted"], cell["standard_error"], comma=comma)
 
@@ -219,6 +197,14 @@ class RowExplanation:
         return whole[["link", *(column for column in whole.columns if column != "link")]]
 
     def __repr__(self) -> str:
+        return self.told(_SHOWN)
+
+    def told(self, most: int | None = None) -> str:
+        """Return it in words.
+
+        Args:
+            most: how many columns have a line of their own; None: all.
+        """
         lines = []
         for name, pair in self.pairs.items():
             what = "matched with" if pair.matched else "not matched with"
@@ -226,19 +212,38 @@ class RowExplanation:
                 f"Row {shown(self.reference_id)} is {what} {shown(pair.row_id)} of {shown(name)}: probability "
                 f"{stated(pair.probability)}, ratio {pair.log_ratio:+.1f} nats, of which"
             )
-            ordered = pair.cells.reindex(pair.cells["contribution"].abs().sort_values(ascending=False).index)
+            ordered = pair.cells.sort_values("contribution", key=abs, ascending=False, kind="stable")
             lines += [
                 f"  {cell['contribution']:+6.1f}  {shown(cell['table'])}: {shown(cell['column'])} "
                 f"is {shown(cell['actual'])}, predicted {pair.guess(cell)}"
-                for cell in ordered.head(_SHOWN).to_dict("records")
+                for cell in ordered.head(most or len(ordered)).to_dict("records")
             ]
-            rest = ordered["contribution"].iloc[_SHOWN:]
+            rest = ordered["contribution"].iloc[most or len(ordered) :]
             if len(rest):
                 lines.append(f"  {rest.sum():+6.1f}  {len(rest)} other columns")
         return "\n".join(lines)
 
 
-def explain_row(links: Any, row: Any, *, table: str | None = None, partner: Any = None) -> RowExplanation:
+def explain(
+    links: LinkedTables, row: Any = _ALL, *, table: str | None = None, partner: Any = None
+) -> Explanation | RowExplanation:
+    """Return which columns carry the link; or, for one row, why it has the partner it has.
+
+    Contributions of columns are in nats and add up to the log-likelihood ratio of the pair; `drop_cost` is what
+    that ratio loses without the column. The module `answers.contributions` says how they are computed.
+
+    Args:
+        links: the result.
+        row: id of a reference row; all rows unless given.
+        table: of the link to explain; None: of all tables.
+        partner: id of a row of `table`, to see what speaks for and against that pair instead of the match.
+    """
+    if row is _ALL:
+        return explain_all(links, table=table)
+    return explain_row(links, row, table=table, partner=partner)
+
+
+def explain_row(links: LinkedTables, row: Any, *, table: str | None = None, partner: Any = None) -> RowExplanation:
     """Return why a reference row has the partners it has.
 
     Args:
@@ -247,9 +252,7 @@ def explain_row(links: Any, row: Any, *, table: str | None = None, partner: Any 
         table: of the link to explain; None: of all tables.
         partner: id of a row of that table, to explain that pair instead of the match.
     """
-    names = list(links.found) if table is None else [table]
-    if table is not None and table not in links.found:
-        raise InputError(f"table: must be one of {', '.join(map(repr, links.found))}; found {table!r}.")
+    names = links._chosen(table)
     if partner is not None and len(names) > 1:
         raise InputError(f"table: must say which table the partner is of; it is one of {', '.join(map(repr, names))}.")
     number = row_number(links.tables[0], row, name="row")
@@ -262,7 +265,7 @@ def explain_row(links: Any, row: Any, *, table: str | None = None, partner: Any 
         place = match if partner is None else row_number(other, partner, name="partner")
         if place < 0:
             place = int(chance.argmax())
-        found = pieces(links, name, [number], [place])
+        found = ExplainedPairs(links, name, [number], [place])
         told = records(links, found)
         pairs[name] = PairExplanation(
             name, other.row_ids[place], place == match, float(chance[place]), float(found.log_ratio[0]),
@@ -271,7 +274,7 @@ def explain_row(links: Any, row: Any, *, table: str | None = None, partner: Any 
     return RowExplanation(links.tables[0].row_ids[number], pairs)
 
 
-def _cells(told: Mapping[str, Records], found: Pieces) -> pd.DataFrame:
+def _cells(told: Mapping[str, Records], found: ExplainedPairs) -> pd.DataFrame:
     """Return one line per column of the first pair, in the units and types of the tables."""
     lines = []
     for k, (name, column) in enumerate(found.columns):
@@ -315,17 +318,12 @@ class Records:
     commas: frozenset[str]
 
 
-def records(links: Any, found: Pieces) -> dict[str, Records]:
-    """Return the rows of each table that belong to the pairs, in the units and types of the tables.
-
-    Args:
-        links: the result.
-        found: the numbers behind the pairs.
-    """
+def records(links: LinkedTables, found: ExplainedPairs) -> dict[str, Records]:
+    """Return the rows of each table that belong to the pairs, in the units and types of the tables."""
     return {table.name: _records(links, table, found) for table in links.tables}
 
 
-def _records(links: Any, table: Table, found: Pieces) -> Records:
+def _records(links: LinkedTables, table: Table, found: ExplainedPairs) -> Records:
     places = found.partners if table.name == found.table else links._rows(table.name)[found.rows]
     width, count = len(table.columns), len(places)
     guess = found.predicted[table.name]
@@ -375,6 +373,14 @@ class Explanation:
     verdict: str
 
     def __repr__(self) -> str:
+        return self.told(_SHOWN)
+
+    def told(self, most: int | None = None) -> str:
+        """Return it in words.
+
+        Args:
+            most: how many columns of a link have a line of their own; None: all.
+        """
         lines = []
         for name, mean in self.ratio.items():
             lines.append(
@@ -385,16 +391,17 @@ class Explanation:
             lines += [
                 f"  {one['contribution']:+6.2f}  {shown(one['table'])}: {shown(one['column'])} "
                 f"(without it {-one['drop_cost']:+.2f} nats, {100 * one['told_apart']:.0f}% told apart)"
-                for one in own.head(_SHOWN).to_dict("records")
+                for one in own.head(most or len(own)).to_dict("records")
             ]
-            if len(own) > _SHOWN:
-                lines.append(f"  {own['contribution'].iloc[_SHOWN:].sum():+6.2f}  {len(own) - _SHOWN} other columns")
+            rest = own["contribution"].iloc[most or len(own) :]
+            if len(rest):
+                lines.append(f"  {rest.sum():+6.2f}  {len(rest)} other columns")
         if self.verdict != "linked":
             lines.append(f"The tables are {self.verdict}: this explains matches that may all be wrong.")
         return "\n".join(lines)
 
 
-def explain_all(links: Any, *, table: str | None = None) -> Explanation:
+def explain_all(links: LinkedTables, *, table: str | None = None) -> Explanation:
     """Return which columns carry the links, and what dropping each would cost.
 
     The model stays as it is. `keyless check --advise` goes further: it links again without the columns.
@@ -403,19 +410,16 @@ def explain_all(links: Any, *, table: str | None = None) -> Explanation:
         links: the result.
         table: of the link to explain; None: of all tables.
     """
-    if table is not None and table not in links.found:
-        raise InputError(f"table: must be one of {', '.join(map(repr, links.found))}; found {table!r}.")
     frames, ratios, apart, count = [], {}, {}, {}
-    for name in links.found if table is None else [table]:
+    for name in links._chosen(table):
         permutation = links.found[name].permutation
-        rows = some_matches(permutation, MOST_ROWS)
+        rows = some_of(np.flatnonzero(permutation >= 0), MOST_ROWS)
         if not rows.size:
             raise InputError(f"{name}: must have at least one matched row to explain; no row has a partner.")
-        found = pieces(links, name, rows, permutation[rows])
-        sides = found.sides
+        found = ExplainedPairs(links, name, rows, permutation[rows])
         added = found.contributions.mean(axis=0)
         ratios[name], count[name] = float(found.log_ratio.mean()), len(rows)
-        apart[name] = _told_apart(sides)
+        apart[name] = _told_apart(found)
         total = added.sum()
         frames.append(
             pd.DataFrame(
@@ -426,25 +430,20 @@ def explain_all(links: Any, *, table: str | None = None) -> Explanation:
                     "contribution": added,
                     "share": added / total if total > 0 else np.nan,
                     "drop_cost": found.drop_costs.mean(axis=0),
-                    "explained": _explained(links, sides, found),
-                    "told_apart": _each_told_apart(sides),
+                    "explained": _explained(links, found),
+                    "told_apart": [_told_apart(found, left=group) for group in found.groups[0]]
+                    + [_told_apart(found, right=group) for group in found.groups[1]],
                 }
             ).sort_values("contribution", ascending=False, kind="stable")
         )
     return Explanation(pd.concat(frames, ignore_index=True), ratios, apart, count, links.evidence.verdict)
 
 
-def some_matches(permutation: IntArray, most: int) -> IntArray:
-    """Return at most so many reference rows that have a partner, drawn at random but always the same."""
-    rows = np.flatnonzero(permutation >= 0)
-    return rows if rows.size <= most else np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
-
-
-def _explained(links: Any, sides: Sides, found: Pieces) -> FloatArray:
+def _explained(links: LinkedTables, found: ExplainedPairs) -> FloatArray:
     """Return, per column of the caller, the share of its variance over the pairs that the other side predicts."""
     shares = []
-    for group, number in _groups_by_table(sides):
-        first = sides.places[number].start
+    for group, number in zip([*found.groups[0], *found.groups[1]], found.numbers, strict=True):
+        first = found.places[number].start
         guess, actual, seen = found.scores[links.tables[number].name]
         at = [k - first for k in group]
         known = seen[:, at]
@@ -455,26 +454,10 @@ def _explained(links: Any, sides: Sides, found: Pieces) -> FloatArray:
     return np.array(shares)
 
 
-def _groups_by_table(sides: Sides) -> list[tuple[list[int], int]]:
-    listed = []
-    for groups, numbers in zip(sides.groups, (sides.order[:-1], sides.order[-1:]), strict=True):
-        for group in groups:
-            number = next(n for n in numbers if sides.places[n].start <= group[0] < sides.places[n].stop)
-            listed.append((group, number))
-    return listed
-
-
-def _told_apart(sides: Sides, *, left: Sequence[int] = (), right: Sequence[int] = ()) -> float:
+def _told_apart(found: ExplainedPairs, *, left: Sequence[int] = (), right: Sequence[int] = ()) -> float:
     """Return the share of pairs whose right row is the likeliest of all right rows, some columns left out."""
-    ratios = approximate_log_ratio(sides.both[0].information(without=left), sides.both[1].information(without=right))
+    ratios = approximate_log_ratio(found.both[0].information(without=left), found.both[1].information(without=right))
     # A tie tells nobody apart.
     own = np.diag(ratios).copy()
     np.fill_diagonal(ratios, -np.inf)
     return float((own > ratios.max(axis=1)).mean()) if len(own) > 1 else 1.0
-
-
-def _each_told_apart(sides: Sides) -> list[float]:
-    return [
-        *(_told_apart(sides, left=group) for group in sides.groups[0]),
-        *(_told_apart(sides, right=group) for group in sides.groups[1]),
-    ]

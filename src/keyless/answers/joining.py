@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -14,17 +14,19 @@ import pandas as pd
 from keyless.answers.labels import ids
 from keyless.arrays import FloatArray, IntArray, check_finite
 from keyless.errors import InputError
+from keyless.table_link import LinkedTables
 from keyless.tables import Table, frame_like
-from keyless.tables.frames import taken
+from keyless.tables.frames import free_name, taken
 
-__all__ = ["Fill", "How", "cut", "joined", "joined_plan", "reference_rows"]
+__all__ = ["Fill", "How", "cut", "joined", "joined_columns", "joined_plan"]
 
 How = Literal["left", "inner", "outer"]
 Fill = bool | Literal["all"]
+Linked = TypeVar("Linked", bound=LinkedTables)
 
 
 def joined(
-    links: Any,
+    links: LinkedTables,
     *,
     how: How = "left",
     min_probability: float | None = None,
@@ -32,70 +34,106 @@ def joined(
     indicator: bool = False,
     suffixes: Sequence[str] | Mapping[str, str] | None = None,
 ) -> Any:
-    """Return one wide table; the options are those of `Links.joined`."""
+    """Return one wide table: all columns of all tables side by side.
+
+    Each table but the reference also has a column `<table>_id`, the id of the partner, and `<table>_probability`,
+    how likely that is right. Both are missing where there is no partner.
+
+    Args:
+        links: the result.
+        how: `"left"` has all rows of the reference, in its order; `"inner"` those that have a partner in every
+            table; `"outer"` also the rows of other tables that are nobody's partner, at the end.
+        min_probability: matches that are less likely than this are left out, as if there were no partner.
+        fill: True fills missing entries of rows that a table has; False leaves them missing. `"all"` also makes up
+            the entries of rows that a table does not have, where there is no partner.
+        indicator: add `_merge` (`"both"`, `"left_only"` or `"right_only"`, as pandas does; `_merge_<table>` for
+            several tables) and `_filled`, the names of the columns that were filled in that row.
+        suffixes: what to add to columns that several tables have: one per table, or by the table's name. Unless
+            given, such columns get the table's name and a dot in front.
+    """
     if how not in get_args(How):
         raise InputError(f"how: must be 'left', 'inner' or 'outer'; found {how!r}.")
     if not (isinstance(fill, bool) or fill == "all"):
         raise InputError(f"fill: must be True, False or 'all'; found {fill!r}.")
-    links = links if min_probability is None else cut(links, min_probability)
-    tables, rows = links.tables, _rows(links, how)
-    names = _column_names(tables, suffixes)
-    values = _values(links, rows) if fill else [None] * len(tables)
-    columns: dict[str, Any] = {}
-    extra = _extra_names(tables, [label for own in names for label in own.values()], indicator=indicator)
-    pandas = tables[0].native is None or isinstance(tables[0].native, pd.DataFrame)
-    gaps = np.zeros((len(rows[0]), 0), dtype=bool)
-    filled_names: list[str] = []
-    for table, places, numbers, own in zip(tables, rows, values, names, strict=True):
-        if table is not tables[0]:
-            columns[extra[table.name, "id"]] = ids(table, places, like=tables[0])
-            chance = _probability(links.found[table.name], rows[0], places)
-            columns[extra[table.name, "probability"]] = chance if pandas else _or_none(chance)
-        entries = _entries(table, places, numbers, everyone=fill == "all")
-        columns |= {own[label]: column for label, column in entries.items()}
-        if indicator and fill:
-            blank = np.column_stack([~seen for seen in table.observed(places)])
-            gaps = np.hstack([gaps, blank if fill == "all" else blank & (places >= 0)[:, None]])
-            filled_names += [own[label] for label in table.all_columns]
+    links, rows, names, extra = joined_plan(
+        links, how=how, min_probability=min_probability, indicator=indicator, suffixes=suffixes
+    )
+    tables = links.tables
+    columns: dict[str, Any] = dict(joined_columns(links, rows, names, extra, fill=fill))
+    if not links._pandas:
+        for name in (extra[table.name, "probability"] for table in tables[1:]):
+            columns[name] = _or_none(columns[name])
     if indicator:
         for table, places in zip(tables[1:], rows[1:], strict=True):
             columns[extra[table.name, "merge"]] = _merged(rows[0], places, like=tables[0])
-        columns[extra["", "filled"]] = [", ".join(filled_names[k] for k in np.flatnonzero(row)) for row in gaps]
+        filled: list[list[str]] = [[] for _ in rows[0]]
+        for table, places, own in zip(tables, rows, names, strict=True) if fill else ():
+            for label, seen in zip(table.all_columns, table.observed(places), strict=True):
+                for row in np.flatnonzero(~seen if fill == "all" else ~seen & (places >= 0)).tolist():
+                    filled[row].append(own[label])
+        columns[extra["", "filled"]] = list(map(", ".join, filled))
     return frame_like(tables[0], columns, index=_index(tables[0], rows[0]))
 
 
 def joined_plan(
-    links: Any, *, how: How = "left", min_probability: float | None = None
-) -> tuple[Any, list[IntArray], list[dict[Any, str]], dict[tuple[str, str], str]]:
-    """Return what the joined table is made of, for those who make it column by column.
-
-    Args:
-        links: the result.
-        how: as in `Links.joined`.
-        min_probability: as in `Links.joined`.
+    links: Linked,
+    *,
+    how: How = "left",
+    min_probability: float | None = None,
+    indicator: bool = False,
+    suffixes: Sequence[str] | Mapping[str, str] | None = None,
+) -> tuple[Linked, list[IntArray], list[dict[Any, str]], dict[tuple[str, str], str]]:
+    """Return what the joined table is made of; the options are those of `Links.joined`.
 
     Returns:
-        The links without matches that are too unlikely; per table its row for each row of the joined table, and what
-        its columns are called there; what the columns of ids and probabilities are called.
+        The links without matches that are too unlikely; per table its row for each row of the joined table, −1 for
+        none, and what its columns are called there; what the columns of ids and probabilities are called.
     """
     links = links if min_probability is None else cut(links, min_probability)
-    names = _column_names(links.tables, None)
-    extra = _extra_names(links.tables, [label for own in names for label in own.values()], indicator=False)
+    names = _column_names(links.tables, suffixes)
+    extra = _extra_names(links.tables, [label for own in names for label in own.values()], indicator=indicator)
     return links, _rows(links, how), names, extra
 
 
-def reference_rows(links: Any, *, how: How = "left", min_probability: float | None = None) -> IntArray:
-    """Return the reference row of each row of the joined table, −1 for rows of other tables alone.
+def joined_columns(
+    links: LinkedTables,
+    rows: Sequence[IntArray],
+    names: Sequence[Mapping[Any, str]],
+    extra: Mapping[tuple[str, str], str],
+    *,
+    fill: Fill = True,
+) -> Iterator[tuple[str, Any]]:
+    """Yield name and entries of each column of the joined table, made one after the other.
 
     Args:
-        links: the result.
-        how: as in `Links.joined`.
-        min_probability: as in `Links.joined`.
+        links: the result, as `joined_plan` returns it; the next three come from there, too.
+        rows: per table its row for each row of the joined table.
+        names: per table what its columns are called.
+        extra: what the columns of ids and probabilities are called.
+        fill: as in `Links.joined`.
     """
-    return _rows(links if min_probability is None else cut(links, min_probability), how)[0]
+    order, made = np.arange(len(rows[0])), None
+    if fill and not links._large:
+        made = links.model.complete(links._placed[0], rows)
+    for number, (table, places, own) in enumerate(zip(links.tables, rows, names, strict=True)):
+        here = places >= 0
+        if number:
+            yield extra[table.name, "id"], ids((table, places), like=links.tables[0])
+            chance: FloatArray = np.full(len(order), np.nan)
+            both = here & (rows[0] >= 0)
+            chance[both] = links.found[table.name].probability[rows[0][both]]
+            yield extra[table.name, "probability"], chance
+        values = None if made is None else made[number][0]
+        if fill and made is None:
+            values = links.model.gaps(number, links._placed[0], rows)
+        observed = table.observed(places)
+        for (label, column), seen in zip(table.each_entry(values, places), observed, strict=True):
+            known = here if fill else here & seen
+            complete = fill == "all" or known.all()
+            yield own[label], column if complete else _with_gaps(column, np.where(known, order, -1))
 
 
-def cut(links: Any, min_probability: float) -> Any:
+def cut(links: Linked, min_probability: float) -> Linked:
     """Return the links without matches that are less likely than `min_probability`: those rows have no partner then.
 
     Args:
@@ -112,7 +150,7 @@ def cut(links: Any, min_probability: float) -> Any:
     return replace(links, found=found)
 
 
-def _rows(links: Any, how: How) -> list[IntArray]:
+def _rows(links: LinkedTables, how: How) -> list[IntArray]:
     """Return, per table, its row for each row of the result, −1 for none; the reference first."""
     rows = [np.arange(len(links.tables[0].row_ids)), *links.permutations.values()]
     if how == "inner":
@@ -128,66 +166,11 @@ def _rows(links: Any, how: How) -> list[IntArray]:
     return rows
 
 
-def _values(links: Any, rows: Sequence[IntArray]) -> list[FloatArray]:
-    """Return the numbers of each table for each row of the result, what is missing filled by the model."""
-    blocks, widths = links._placed[0], [table.block.shape[1] for table in links.tables]
-    if links._large:
-        made = [links.model.gaps(number, blocks, rows) for number in range(len(blocks))]
-    else:
-        made = [values for values, _ in links.model.complete(blocks, rows)]
-    return [values[:, :width] for values, width in zip(made, widths, strict=True)]
-
-
-def _entries(table: Table, places: IntArray, values: FloatArray | None, *, everyone: bool) -> dict[Any, Any]:
-    """Return the columns of a table: filled, or with gaps where no values are given.
-
-    Args:
-        table: the table.
-        places: its row for each row of the result, −1 for none.
-        values: numbers to fill in.
-        everyone: also fill rows of the result that have no row in the table.
-    """
-    here = places >= 0
-    if values is not None and (everyone or here.all()):
-        return table.entries(values, places)
-    if values is None:
-        seen = [known & here for known in table.observed(places)]
-        if table.form in ("array", "sparse", "anndata"):
-            whole = table.entries(np.zeros((len(places), len(table.columns))), places)
-            order = np.arange(len(places))
-            return {
-                label: _with_gaps(whole[label], np.where(k, order, -1)) for label, k in zip(whole, seen, strict=True)
-            }
-        labels = zip(table.all_columns, seen, strict=True)
-        return {label: taken(_frame(table, label), label, np.where(known, places, -1)) for label, known in labels}
-    there = np.flatnonzero(here)
-    position = np.full(len(places), -1)
-    position[there] = np.arange(len(there))
-    return {
-        label: _with_gaps(column, position) for label, column in table.entries(values[there], places[there]).items()
-    }
-
-
-def _frame(table: Table, label: Any) -> Any:
-    """Return a frame that has a column of a table, as `taken` reads it."""
-    if table.large_file is not None:
-        return table.large_file.frame(label)
-    return table.native if isinstance(table.native, pd.DataFrame) else nw.from_native(table.native, eager_only=True)
-
-
 def _with_gaps(column: Any, places: IntArray) -> Any:
     """Return entries of a column in a new order, missing for −1."""
     if isinstance(column, nw.Series):
         return taken(column.alias("entries").to_frame(), "entries", places)
     return taken(pd.DataFrame({"entries": pd.Series(column)}), "entries", places)
-
-
-def _probability(link: Any, reference: IntArray, places: IntArray) -> FloatArray:
-    """Return how likely each match is right; missing where there is none."""
-    chance: FloatArray = np.full(len(reference), np.nan)
-    matched = (reference >= 0) & (places >= 0)
-    chance[matched] = link.probability[reference[matched]]
-    return chance
 
 
 def _or_none(numbers: FloatArray) -> list[float | None]:
@@ -246,11 +229,8 @@ def _extra_names(tables: Sequence[Table], taken_names: Sequence[str], *, indicat
         wanted["", "filled"] = "_filled"
     used, found = set(taken_names), {}
     for key, name in wanted.items():
-        free = name
-        while free in used:
-            free = f"_{free}"
-        used.add(free)
-        found[key] = free
+        found[key] = free_name(name, used)
+        used.add(found[key])
     return found
 
 

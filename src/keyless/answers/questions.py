@@ -24,13 +24,14 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from keyless.answers.distributions import distribution, likeliest_partners, soft_answers
-from keyless.answers.labels import row_number
+from keyless.answers.labels import row_number, stated
 from keyless.arrays import BoolArray, IntArray, NumpyArray, check_count
 from keyless.engine import Side
 from keyless.engine.foretold import far_out
 from keyless.engine.forms import ROWS_PER_FACTOR
 from keyless.engine.symmetry import LEADING, OUTERMOST, SOFT_CORRELATION, turns
 from keyless.errors import InputError, printable
+from keyless.table_link import LinkedTables
 
 __all__ = ["Kind", "Question", "known_rows", "questions"]
 
@@ -106,15 +107,24 @@ class Question:
         return printable("\n".join(lines), lines=True)
 
 
-def questions(links: Any, count: int, *, table: str | None = None, skip: Iterable[Any] = ()) -> list[Question]:
-    """Return the rows whose true partner would help most; see `Links.questions`."""
-    count = check_count(count, name="k")
+def questions(links: LinkedTables, k: int = 5, *, table: str | None = None, skip: Iterable[Any] = ()) -> list[Question]:
+    """Return the rows whose true partner would help most, if somebody can look it up; the most helpful first.
+
+    Which rows these are depends on what is in doubt: the map between the tables, which of its mirror images is
+    right, or which of several similar rows is which. Give what was found out to `answer`.
+
+    Args:
+        links: the result.
+        k: how many rows, at most.
+        table: about one table only; None: about all, the one whose link is weakest first.
+        skip: ids of reference rows not to ask for, such as those whose partner nobody can tell. Rows of known pairs
+            are never asked for.
+    """
+    count = check_count(k, name="k")
     if isinstance(skip, str) or not isinstance(skip, Iterable):
         raise InputError(f"skip: must be a list of ids of reference rows; found {skip!r}.")
-    if table is not None and table not in links.found:
-        raise InputError(f"table: must be one of {', '.join(map(repr, links.found))}; found {table!r}.")
+    names = links._chosen(table)
     passed_over = [row_number(links.tables[0], label, name="skip") for label in skip]
-    names = [name for name in links.found if table in (None, name)]
     # The table whose link is weakest comes first; several tables take turns.
     names.sort(key=lambda name: (links.found[name].evidence.believed, links.found[name].evidence.excess))
     asked = [_asked(links, name, count, passed_over) for name in names]
@@ -122,7 +132,7 @@ def questions(links: Any, count: int, *, table: str | None = None, skip: Iterabl
     return list(islice((question for question in turns if question is not None), count))
 
 
-def known_rows(links: Any, name: str, kind: Literal["known", "forbidden"] = "known") -> IntArray:
+def known_rows(links: LinkedTables, name: str, kind: Literal["known", "forbidden"] = "known") -> IntArray:
     """Return the pairs of row numbers that the caller said are one entity, or are not: k × 2.
 
     Args:
@@ -134,7 +144,7 @@ def known_rows(links: Any, name: str, kind: Literal["known", "forbidden"] = "kno
     return np.asarray(told, dtype=np.int64).reshape(-1, 2)
 
 
-def _asked(links: Any, name: str, count: int, skip: Sequence[int]) -> list[Question]:
+def _asked(links: LinkedTables, name: str, count: int, skip: Sequence[int]) -> list[Question]:
     """Return the questions about one table."""
     link = links.found[name]
     told = known_rows(links, name)[:, 0]
@@ -163,7 +173,7 @@ Chosen = tuple[int, Kind, str, str]
 """Row number, kind, why and what is expected."""
 
 
-def _candidates(links: Any, name: str, rows: Sequence[int]) -> list[tuple[tuple[Any, int, float], ...]]:
+def _candidates(links: LinkedTables, name: str, rows: Sequence[int]) -> list[tuple[tuple[Any, int, float], ...]]:
     """Return the likeliest partners of some rows: id, row number and probability of each; none that is a mere guess."""
     labels = links.tables[links._number(name)].row_ids
     partners, _ = distribution(links.found[name])
@@ -177,7 +187,7 @@ def _candidates(links: Any, name: str, rows: Sequence[int]) -> list[tuple[tuple[
 # --- no map is believed ----------------------------------------------------------------------------------------------
 
 
-def _pinning(links: Any, name: str, free: BoolArray, count: int, told: IntArray) -> list[Chosen]:
+def _pinning(links: LinkedTables, name: str, free: BoolArray, count: int, told: IntArray) -> list[Chosen]:
     """Return the rows that pin a map best, far out and spread over the factors; and rows that check the map."""
     link, verdict = links.found[name], links.found[name].evidence.verdict
     rows = _evenly(np.arange(len(free)))
@@ -222,7 +232,7 @@ def _evenly(rows: IntArray) -> IntArray:
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(np.int64))]
 
 
-def _factors(links: Any, number: int, rows: IntArray, most: int, *, signal: bool = False) -> NumpyArray:
+def _factors(links: LinkedTables, number: int, rows: IntArray, most: int, *, signal: bool = False) -> NumpyArray:
     """Return the leading factors of some rows of a table; those of rows with many gaps are near 0.
 
     Args:
@@ -264,7 +274,7 @@ def design(scores: NumpyArray, count: int, *, begun: NumpyArray) -> IntArray:
 # --- a mirror image fits as well -------------------------------------------------------------------------------------
 
 
-def _telling_images_apart(links: Any, name: str, free: BoolArray, count: int) -> list[Chosen]:
+def _telling_images_apart(links: LinkedTables, name: str, free: BoolArray, count: int) -> list[Chosen]:
     """Return the rows that the mirror images of the map move farthest."""
     link = links.found[name]
     matched = _evenly(np.flatnonzero(link.permutation >= 0))
@@ -283,7 +293,7 @@ def _telling_images_apart(links: Any, name: str, free: BoolArray, count: int) ->
     ]
 
 
-def _positions(links: Any, number: int, rows: IntArray, partners: IntArray) -> tuple[NumpyArray, NumpyArray]:
+def _positions(links: LinkedTables, number: int, rows: IntArray, partners: IntArray) -> tuple[NumpyArray, NumpyArray]:
     """Return where matched rows and their partners lie along canonical pairs of directions, the leading ones."""
     rank = max(1, len(rows) // ROWS_PER_FACTOR)
     sides = [_factors(links, table, places, rank) for table, places in ((0, rows), (number, partners))]
@@ -314,7 +324,7 @@ def _moved(left: NumpyArray, right: NumpyArray) -> NumpyArray:
 # --- the map is believed, rows are alike -----------------------------------------------------------------------------
 
 
-def _settling(links: Any, name: str, free: BoolArray, count: int) -> list[Chosen]:
+def _settling(links: LinkedTables, name: str, free: BoolArray, count: int) -> list[Chosen]:
     """Return the rows whose answer is expected to settle most rows, each given the answers about those before it."""
     link = links.found[name]
     partners, nobody = soft_answers(link)

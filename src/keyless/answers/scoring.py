@@ -13,6 +13,7 @@ from scipy.stats import beta
 from keyless.arrays import FloatArray, check_finite
 from keyless.errors import InputError
 from keyless.knowledge import known_partners
+from keyless.table_link import LinkedTables
 
 __all__ = ["Rate", "Score", "Threshold", "rate", "score_against", "threshold"]
 
@@ -48,20 +49,21 @@ class Threshold:
         )
 
 
-def threshold(links: Any, *, precision: float = 0.95, table: str | None = None) -> Threshold:
+def threshold(links: LinkedTables, precision: float = 0.95, *, table: str | None = None) -> Threshold:
     """Return the lowest probability from which matches can be kept so that enough of them are expected right.
+
+    How many are right is expected from the stated probabilities; `score_against` tells whether these hold on rows
+    whose partner you know.
 
     Args:
         links: the result.
         precision: share of the kept matches that must be expected right.
-        table: look at the matches of this table only; None: at those of all tables.
+        table: look at the matches of one table only; None: at those of all.
     """
     wanted = check_finite(precision, name="precision")
     if not 0 <= wanted <= 1:
         raise InputError(f"precision: must lie between 0 and 1; found {precision!r}.")
-    found = [links.found[table]] if table in links.found else list(links.found.values())
-    if table is not None and table not in links.found:
-        raise InputError(f"table: must be one of {', '.join(map(repr, links.found))}; found {table!r}.")
+    found = [links.found[name] for name in links._chosen(table)]
     chance = np.sort(np.concatenate([np.nan_to_num(link.probability[link.permutation >= 0]) for link in found]))[::-1]
     if not chance.size:
         return Threshold(1.0, 0, 0, 1.0)
@@ -143,14 +145,14 @@ class Score:
         )
 
 
-def score_against(links: Any, pairs: Any, *, min_probability: float = 0.0) -> Score:
-    """Return precision, recall and calibration against known pairs.
+def score_against(links: LinkedTables, pairs: Any, *, min_probability: float = 0.0) -> Score:
+    """Return precision, recall and calibration on rows whose partner you know, with intervals.
 
     Args:
         links: the result.
-        pairs: pairs (reference id, row id), the row id missing where a row is known to have no partner; by table name
-            for several tables, or a frame with a column `table`. Or, per table, the row number of each reference row's
-            partner, −1 for none. Reference rows that are not named are not looked at.
+        pairs: pairs (reference id, row id), the row id missing where a row is known to have no partner; by table
+            name for several tables, or a frame with columns reference_id, table and row_id. Or, per table, an array
+            with the row number of each reference row's partner, −1 for none. Other rows are not looked at.
         min_probability: matches that are less likely count as not made.
     """
     known = known_partners(links.tables, pairs, name="pairs")

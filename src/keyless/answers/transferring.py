@@ -11,19 +11,34 @@ from scipy import sparse
 from keyless.answers.distributions import soft_answers
 from keyless.answers.labels import ids
 from keyless.arrays import FloatArray
-from keyless.errors import InputError
+from keyless.errors import InputError, check_among
+from keyless.table_link import LinkedTables
 from keyless.tables import Table, frame_like
+from keyless.tables.columns import is_missing
 
 __all__ = ["transfer"]
 
 
-def transfer(links: Any, table: str, column: str, *, to: str | None) -> Any:
-    """Return a column of one table for the rows of another; see `Links.transfer`."""
+def transfer(links: LinkedTables, table: str, column: str, *, to: str | None = None) -> Any:
+    """Return a column of one table for the rows of another, weighed by all partners that a row may have.
+
+    Args:
+        links: the result.
+        table: the table that has the column.
+        column: its name; any column, also one that was not used for linking, and of an AnnData also one of `obs`.
+        to: the table whose rows get it: the reference unless given. From the reference it goes to any table.
+
+    Returns:
+        A frame with a line per row. Of labels: row_id, value (the likeliest label) and probability (of that label,
+        over all partners). Of numbers: row_id, value (the expected one, given that there is a partner),
+        standard_deviation (over the partners there may be) and probability (that there is a partner whose number is
+        known). Both have a column `nobody`: how likely it is that there is no partner. The value is missing where
+        no possible partner has one.
+    """
     names = [known.name for known in links.tables]
     target = links.reference if to is None else to
     for option, name in (("table", table), ("to", target)):
-        if name not in names:
-            raise InputError(f"{option}: must be one of {', '.join(map(repr, names))}; found {name!r}.")
+        check_among(option, name, names)
     if links.reference not in (table, target) or table == target:
         raise InputError(
             f"table, to: one of the two must be the reference, {links.reference!r}, and the other another table; "
@@ -33,10 +48,10 @@ def transfer(links: Any, table: str, column: str, *, to: str | None) -> Any:
     weights, nobody = soft_answers(links.found[other], by_column=target != links.reference)
     source, receiver = links.tables[names.index(table)], links.tables[names.index(target)]
     entries = source.column(column)
-    known = np.array([not _is_missing(entry) for entry in entries])
+    known = np.array([not is_missing(entry) for entry in entries])
     numbers = _numbers(source, column, entries, known)
     places = np.arange(weights.shape[0])
-    columns: dict[str, Any] = {"row_id": ids(receiver, places, like=receiver)}
+    columns: dict[str, Any] = {"row_id": ids((receiver, places), like=receiver)}
     if numbers is None:
         columns |= _labels(weights, entries, known)
     else:
@@ -93,7 +108,3 @@ def _numbers(table: Table, column: str, entries: list[Any], known: Any) -> Float
     ):
         return None
     return np.array([float(entry) if seen else np.nan for entry, seen in zip(entries, known, strict=True)])
-
-
-def _is_missing(entry: Any) -> bool:
-    return entry is None or entry is pd.NA or entry is pd.NaT or (isinstance(entry, float) and np.isnan(entry))

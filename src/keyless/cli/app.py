@@ -83,11 +83,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def say(message: object) -> None:
-    """Tell the user something, in one line on stderr.
-
-    Args:
-        message: what to say.
-    """
+    """Tell the user something, in one line on stderr."""
     if sys.stderr is None:
         return
     said = printable(message)

@@ -43,7 +43,7 @@ def check_files(paths: Sequence[Path], options: ReadingOptions, *, least: int = 
     """
     from keyless.runs import fingerprint
     from keyless.tables import place_of
-    from keyless.tables.large_file import parquet_files
+    from keyless.tables.parquet import parquet_files
 
     if len(paths) < least:
         wanted = "at least two table files" if least > 1 else "a table file"
@@ -111,12 +111,7 @@ def check_out(out: Path, inputs: Iterable[Path], *, option: str = "--out") -> No
 
 
 def check_report(report: Path, inputs: Iterable[Path]) -> None:
-    """Refuse a file for the report that is an input or cannot be written.
-
-    Args:
-        report: where the page goes.
-        inputs: files that are read.
-    """
+    """Refuse a file for the report that is an input or cannot be written."""
     from keyless import runs
 
     check_out(report, inputs, option="--report")
@@ -235,11 +230,7 @@ def _labels(table: Table) -> dict[str, Any]:
 
 
 def warnings_about(tables: Sequence[Table]) -> list[str]:
-    """Return what the reader of a result must know of its tables: notes of the reading, and equal rows.
-
-    Args:
-        tables: the tables.
-    """
+    """Return what the reader of a result must know of its tables: notes of the reading, and equal rows."""
     return [*(f"{table.name}: {note}" for table in tables for note in table.notes), *_same_rows(tables)]
 
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from keyless.runs import Unfinished
     from keyless.tables import Table
 
-__all__ = ["Linked", "link", "run_link"]
+__all__ = ["link", "run_link"]
 
 _GOES_ON = "the same command with --resume goes on from the last finished stage."
 
@@ -127,45 +126,30 @@ def link(
             links = _searched(tables, reading, linking, watch, unfinished, check=partial(runs.check_format, out_format))
             for path, known in zip((path for path in given if path.exists()), files, strict=True):
                 runs.check_unchanged(path, known)
-        done = Linked(links, warnings_about(links.tables), watch.interrupted)
+        warnings, interrupted = warnings_about(links.tables), watch.interrupted
         if out is not None and unfinished is not None:
-            if not done.interrupted:
+            if not interrupted:
                 unfinished.keep(links)
             try:
                 runs.write_run(
                     links, out, configuration=text, command=command, inputs=files, timings=watch.stages.timings,
-                    warnings=done.warnings, out_format=out_format, raw_cells=raw_cells, joining=joining.plain,
+                    warnings=warnings, out_format=out_format, raw_cells=raw_cells, joining=joining.plain,
                     answers=unfinished.resumed,
                 )  # fmt: skip
             except Exception:
                 if not unfinished.empty:
                     say("the result could not be written, but it is kept: the same command with --resume writes it.")
                 raise
-            if not done.interrupted:
+            if not interrupted:
                 unfinished.remove()
         if report is not None:
             runs.write_report(links, report, command=command)
-        can_resume = done.interrupted and unfinished is not None and not unfinished.empty
+        can_resume = interrupted and unfinished is not None and not unfinished.empty
     matches = {"out_format": out_format, "raw_cells": raw_cells, "min_probability": joining.min_probability}
-    _tell(done, out=out, as_json=json, matches=matches)
+    _tell(links, warnings, interrupted=interrupted, out=out, as_json=json, matches=matches)
     if can_resume:
         say(_GOES_ON)
-    return INTERRUPTED if done.interrupted else exit_code(links)
-
-
-@dataclass(frozen=True, eq=False)
-class Linked:
-    """What a search gave.
-
-    Attributes:
-        links: the result.
-        warnings: what the reader of the result must know.
-        interrupted: whether a signal ended the search.
-    """
-
-    links: Links
-    warnings: list[str]
-    interrupted: bool
+    return INTERRUPTED if interrupted else exit_code(links)
 
 
 def run_link(
@@ -265,23 +249,31 @@ def _tell_resumed(unfinished: Unfinished, *, resume: bool) -> None:
         say("there is no unfinished run to resume; starting from the beginning.")
 
 
-def _tell(done: Linked, *, out: Path | None, as_json: bool, matches: Mapping[str, Any]) -> None:
+def _tell(
+    links: Links,
+    warnings: Sequence[str],
+    *,
+    interrupted: bool,
+    out: Path | None,
+    as_json: bool,
+    matches: Mapping[str, Any],
+) -> None:
     from keyless import runs
 
-    for warning in done.warnings:
+    for warning in warnings:
         say(f"warning: {warning}")
     if sys.stderr is not None:
-        sys.stderr.write("\n".join(verdict_lines(done.links, interrupted=done.interrupted)) + "\n")
+        sys.stderr.write("\n".join(verdict_lines(links, interrupted=interrupted)) + "\n")
     if as_json:
-        more: dict[str, Any] = {"warnings": done.warnings, "interrupted": done.interrupted}
+        more: dict[str, Any] = {"warnings": warnings, "interrupted": interrupted}
         if out is None:
-            more["matches"] = runs.match_records(done.links, min_probability=matches["min_probability"])
+            more["matches"] = runs.match_records(links, min_probability=matches["min_probability"])
         else:
             more["out"] = str(out)
-        print_json(verdicts(done.links) | more)
+        print_json(verdicts(links) | more)
     elif out is None:
-        write_out(runs.matches_text(done.links, **matches), data=True)
-    if done.interrupted:
+        write_out(runs.matches_text(links, **matches), data=True)
+    if interrupted:
         where = "went to stdout" if out is None else f"is in {out}"
         say(f"interrupted; the best so far {where}.")
     elif out is not None:

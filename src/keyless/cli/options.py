@@ -173,13 +173,7 @@ def _all_names() -> set[str]:
 def configuration(
     tables: Sequence[Path], *groups: ReadingOptions | LinkingOptions | JoiningOptions, **more: Any
 ) -> dict[str, Any]:
-    """Return all options by the name the command line gives them, as a configuration file holds them.
-
-    Args:
-        tables: the table files.
-        groups: groups of options.
-        more: options of one command.
-    """
+    """Return all options by the name the command line gives them, as a configuration file holds them."""
     named: dict[str, Any] = {"tables": tables}
     for group in groups:
         named |= {field.name: getattr(group, field.name) for field in fields(group)}

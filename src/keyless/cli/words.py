@@ -42,11 +42,7 @@ _MOST_COLUMNS = 10
 
 
 def exit_code(links: Links) -> int:
-    """Return 0 where all tables are linked, else 3.
-
-    Args:
-        links: the result.
-    """
+    """Return 0 where all tables are linked, else 3."""
     return DONE if links.evidence.verdict == "linked" else NOT_LINKED
 
 
@@ -117,22 +113,13 @@ def _next_steps(links: Links, name: str) -> list[str]:
 
 
 def told_apart(links: Links, name: str) -> int:
-    """Return how many matched rows have their match as first choice, by models that never saw them.
-
-    Args:
-        links: the result.
-        name: the table.
-    """
+    """Return how many matched rows have their match as first choice, by models that never saw them."""
     found = links.found[name]
     return round(float(found.evidence.sharpness) * int((found.permutation >= 0).sum()))
 
 
 def verdicts(links: Links) -> dict[str, Any]:
-    """Return the verdict, overall and per table, for machines.
-
-    Args:
-        links: the result.
-    """
+    """Return the verdict, overall and per table, for machines."""
     return {
         "verdict": links.evidence.verdict,
         "reference": links.reference,
@@ -152,11 +139,7 @@ def verdicts(links: Links) -> dict[str, Any]:
 
 
 def audit_lines(audit: Audit) -> list[str]:
-    """Return in words who could be singled out, by which columns, and what to do about it.
-
-    Args:
-        audit: the audit.
-    """
+    """Return in words who could be singled out, by which columns, and what to do about it."""
     counts = ", ".join(f"{count} with {100 * level:.0f}%" for level, count in audit.singled_out.items())
     lines = ["", f"Rows that could be singled out, by certainty: {counts} or more."]
     if audit.verdict == "unlinkable":
@@ -181,11 +164,7 @@ def audit_lines(audit: Audit) -> list[str]:
 
 
 def audit_record(audit: Audit) -> dict[str, Any]:
-    """Return an audit for machines.
-
-    Args:
-        audit: the audit.
-    """
+    """Return an audit for machines."""
     return {
         "rows": audit.rows,
         "singled_out": audit.singled_out,
@@ -204,11 +183,7 @@ def audit_record(audit: Audit) -> dict[str, Any]:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document on stdout.
-
-    Args:
-        value: what to print.
-    """
+    """Print one JSON document on stdout."""
     from keyless.runs import plain
 
     text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)

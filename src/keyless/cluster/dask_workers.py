@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keyless
+from keyless.cluster.workers import Workers
 from keyless.errors import InputError, KeylessError
 from keyless.progress import in_time
 
@@ -19,7 +20,7 @@ _LIBRARIES = 400_000_000
 """Bytes that a worker takes before it has worked on anything."""
 
 
-class DaskWorkers:
+class DaskWorkers(Workers):
     """The workers of a Dask cluster, through a client that is connected to it.
 
     Dask makes results again that a lost worker held, from the files and from other results.
@@ -28,9 +29,8 @@ class DaskWorkers:
         client: a `distributed.Client`.
     """
 
-    device = None
-
     def __init__(self, client: Any) -> None:
+        super().__init__()
         self.client = client
         self.address = str(client.scheduler.address) if client.scheduler is not None else "the scheduler"
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from keyless.errors import InputError
 
-__all__ = ["OnDisk", "scratch_folder"]
+__all__ = ["OnDisk", "ScratchFolder"]
 
 Values = np.ndarray[Any, np.dtype[Any]]
 
@@ -122,8 +122,8 @@ class OnDisk:
         return self
 
 
-class _Folder:
-    """A folder that goes away with the last one who uses it."""
+class ScratchFolder:
+    """A new folder for numbers, its path in `path`; it goes away with the last one who uses it."""
 
     def __init__(self) -> None:
         parent = os.environ.get(SCRATCH) or None
@@ -131,8 +131,3 @@ class _Folder:
             raise InputError(f"{SCRATCH}: must name a folder; there is no {parent}. Make it first.")
         self.path = Path(tempfile.mkdtemp(prefix="keyless-", dir=parent)).resolve()
         self._end = weakref.finalize(self, shutil.rmtree, str(self.path), ignore_errors=True)
-
-
-def scratch_folder() -> _Folder:
-    """Return a new folder for numbers, its path in `path`; it is removed when nothing refers to it any more."""
-    return _Folder()

@@ -1,4 +1,4 @@
-"""Work on shards of rows, the same whoever does it.
+"""Work on shards of rows, the same whoever does it; and whether a card computes what takes long on the processor.
 
 A search asks for work by `start(function, …)` and for what came of it by `fetch`. What `start` returns stands for the
 result and may be given to further work: it stays where it was made, so that rows do not travel. In this process it is
@@ -10,26 +10,31 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from contextvars import ContextVar
+from typing import Any
 
 from keyless.errors import InputError
 from keyless.progress import check_time
 
-__all__ = ["LOCAL", "Workers", "connected", "current_workers", "local_workers"]
+__all__ = ["LOCAL", "Workers", "computing_on", "connected", "current_workers", "device_for", "local_workers"]
 
 
+_DEVICE: ContextVar[Any] = ContextVar("device", default=None)
 _CONNECT = 20
 """Seconds that a scheduler has to answer."""
 
 
-class Workers(Protocol):
-    """Whoever works on shards.
+class Workers:
+    """Whoever works on shards. This one is this process; others do the same in another way.
+
+    Work is done at once, one piece after the other; linear algebra and neighbours use all cores.
 
     Attributes:
         device: the card that computes, as `arrays.find_device` has it; None: the processor.
     """
 
-    device: Any
+    def __init__(self, device: Any = None) -> None:
+        self.device = device
 
     def start(self, function: Callable[..., Any], /, *given: Any) -> Any:
         """Begin `function(*given)` and return what stands for its result; `given` may hold such results.
@@ -38,9 +43,12 @@ class Workers(Protocol):
             function: a function of a module, so that workers can import it; the same arguments give the same result.
             given: its arguments: plain values, arrays, lists of them, and what `start` returned.
         """
+        check_time()
+        return function(*given)
 
     def fetch(self, held: Sequence[Any]) -> list[Any]:
         """Wait for results and return them, in order."""
+        return list(held)
 
     def check(self, bytes_per_thread: int) -> int:
         """Refuse those who cannot do the work, before it begins; return how many there are.
@@ -48,44 +56,21 @@ class Workers(Protocol):
         Args:
             bytes_per_thread: what one piece of work takes at the most.
         """
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What a result says about who worked on it; nothing for this process without a device."""
-
-
-class _Local:
-    """This process. Work is done at once, one piece after the other; linear algebra and neighbours use all cores.
-
-    Args:
-        device: the card that computes; None: the processor.
-    """
-
-    def __init__(self, device: Any = None) -> None:
-        self.device = device
-
-    def start(self, function: Callable[..., Any], /, *given: Any) -> Any:
-        check_time()
-        return function(*given)
-
-    def fetch(self, held: Sequence[Any]) -> list[Any]:
-        return list(held)
-
-    def check(self, bytes_per_thread: int) -> int:
         del bytes_per_thread  # reading the tables has asked for memory already
         return 1
 
     @property
     def about(self) -> dict[str, Any]:
+        """What a result says about who worked on it; nothing for this process without a device."""
         return {} if self.device is None else {"device": str(self.device)}
 
 
-LOCAL: Workers = _Local()
+LOCAL = Workers()
 
 
 def local_workers(device: Any) -> Workers:
     """Return this process with a card that computes; None: without."""
-    return LOCAL if device is None else _Local(device)
+    return LOCAL if device is None else Workers(device)
 
 
 def current_workers() -> Workers:
@@ -126,3 +111,30 @@ def connected(address: str | None) -> Iterator[Workers]:
         ) from error
     with client:
         yield current_workers()
+
+
+# --- a card of this machine: known to all parts of a search without being handed on -----------------------------------
+
+
+@contextmanager
+def computing_on(device: Any) -> Iterator[None]:
+    """Let a device compute what is large enough for it, as long as this lasts; also in threads that get the context.
+
+    Args:
+        device: as `arrays.find_device` has it; None: the processor computes.
+    """
+    before = _DEVICE.set(device)
+    try:
+        yield
+    finally:
+        _DEVICE.reset(before)
+
+
+def device_for(size: int, *, least: int) -> Any:
+    """Return the device that computes, where the work is large enough for it; None: the processor.
+
+    Args:
+        size: of the work, in numbers.
+        least: from which size on the device is quicker, the way there and back included.
+    """
+    return _DEVICE.get() if size >= least else None

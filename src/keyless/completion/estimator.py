@@ -26,10 +26,15 @@ from keyless.arrays import (
 from keyless.completion.choosing import PenaltySearch
 from keyless.completion.deviations import fitted_noise, leverages
 from keyless.completion.observed import ObservedTable, checked_places, entries, observed_entries, stored
-from keyless.completion.offsets import centre, level_offsets
-from keyless.completion.spreads import spreads, warn_of_empty_columns
 from keyless.completion.sweeps import FactorLayout, Settled, head_start, row_pass, solve
-from keyless.completion.units import penalty_in_unit, returned
+from keyless.completion.units import (
+    centre,
+    level_offsets,
+    penalty_in_unit,
+    returned,
+    spreads,
+    warn_of_empty_columns,
+)
 from keyless.errors import ConvergenceWarning, InputError
 
 __all__ = ["SoftImpute"]

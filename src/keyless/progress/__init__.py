@@ -11,8 +11,7 @@ from keyless.progress.limits import (
     stopped_by_interrupt,
     time_left,
 )
-from keyless.progress.shown import Stage, Stages, notebook_view, terminal_view, usual_view
-from keyless.progress.words import SCORED, in_words
+from keyless.progress.shown import SCORED, Stage, Stages, in_words, notebook_view, terminal_view, usual_view
 
 __all__ = [
     "SCORED",

@@ -1,9 +1,9 @@
 """A live view of a run, driven by the one progress callback (stage, step, total, objective).
 
-    with live.terminal_view() as callback:
+    with progress.terminal_view() as callback:
         links = keyless.link(tables, callback=callback)
 
-In a notebook the same with `live.notebook_view()`: a cell's output that is rewritten, no widgets. The command line
+In a notebook the same with `progress.notebook_view()`: a cell's output that is rewritten, no widgets. The command line
 shows what `terminal_view` shows.
 """
 
@@ -21,13 +21,33 @@ from typing import TYPE_CHECKING, Any
 
 from keyless.errors import InputError
 from keyless.progress.limits import Callback
-from keyless.progress.words import SCORED, UNSCORED, in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["Stage", "Stages", "notebook_view", "terminal_view", "usual_view"]
+__all__ = ["SCORED", "Stage", "Stages", "in_words", "notebook_view", "terminal_view", "usual_view"]
+
+_STAGES = {
+    "reading": "Reading the tables",
+    "tables": "Learning from each table",
+    "search": "Trying ways to fit the tables",
+    "map": "Trying ways to fit a few rows",
+    "joins": "Joining the tables",
+    "refine": "Improving the best way",
+    "candidates": "Listing likely partners",
+    "chance": "Measuring what chance reaches",
+    "calibration": "Measuring how sure matches are",
+    "matched": "Matching the rows",
+    "last steps": "Last steps",
+}
+"""Stages as the library calls them, in at most 30 characters: the view of a terminal has 80 in a line."""
+
+SCORED = ("search", "refine", "calibration", "matched")
+"""Stages of a search whose objective says how well the best way so far fits, in nats a row."""
+
+UNSCORED = frozenset(_STAGES) - set(SCORED)
+"""Stages of a search whose objective is something else, which is not shown."""
 
 _REFRESH = 0.1
 """Seconds between two drawings."""
@@ -102,11 +122,7 @@ class Stages:
             self.after(known)
 
     def spent(self, stage: str) -> Stage:
-        """Book the time since the last report on a stage, which becomes the one at work.
-
-        Args:
-            stage: its name.
-        """
+        """Book the time since the last report on a stage, which becomes the one at work."""
         # A report comes when its step is done: the time since the last one belongs to its stage.
         before, self.heard = self.heard, self._clock()
         known = next((one for one in self.listed if one.name == stage), None)
@@ -183,6 +199,7 @@ def _terminal_table(stages: Stages) -> Table:
     for column in range(7):
         grid.add_column(no_wrap=True, justify="right" if column in (3, 4, 5) else "left")
     grid.add_row("", *(Text(name, style="dim") for name in ("stage", "", "step", "score", "time", "")))
+    styles = ("dim", "", "dim", "cyan")
     # Copied: the work goes on while this draws.
     listed = list(stages.listed)
     for stage in listed:
@@ -195,10 +212,7 @@ def _terminal_table(stages: Stages) -> Table:
             Spinner("dots") if current else Text("✓", style="green"),
             Text(in_words(stage.name), style="bold" if current else "dim"),
             bar,
-            Text(_steps(stage), style="dim"),
-            Text(_value(stage)),
-            Text(_clock(stage.seconds), style="dim"),
-            Text(_left(stage) if current else "", style="cyan"),
+            *(Text(cell, style=style) for cell, style in zip(_cells(stage, current=current), styles, strict=True)),
         )
     grid.add_row("", Text("in all", style="dim"), "", "", "", Text(_clock(stages.seconds), style="dim"), "")
     return grid
@@ -264,7 +278,7 @@ def _html(stages: Stages, *, done: bool) -> str:
         if stage.total or current:
             known = f' max="{stage.total}" value="{min(stage.step, stage.total)}"' if stage.total else ""
             bar = f'<progress aria-label="{words}"{known}></progress>'
-        cells = (_steps(stage), _value(stage), _clock(stage.seconds), _left(stage) if current else "")
+        cells = _cells(stage, current=current)
         name = f"<strong>{words}</strong>" if current else f"✓ {words}"
         lines.append(
             f'<tr><td style="text-align:left">{name}</td><td>{bar}</td>'
@@ -276,16 +290,15 @@ def _html(stages: Stages, *, done: bool) -> str:
     return f"<div><p>{told}</p><table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
 
 
-def _steps(stage: Stage) -> str:
-    return f"{stage.step:,}/{stage.total:,}" if stage.total else f"{stage.step:,}" if stage.step else ""
+def _cells(stage: Stage, *, current: bool) -> tuple[str, str, str, str]:
+    """Return how far a stage is, how well the best way fits, how long it has taken, and how long it will take."""
+    steps = f"{stage.step:,}/{stage.total:,}" if stage.total else f"{stage.step:,}" if stage.step else ""
+    left = "" if stage.left is None or not current else f"about {_clock(stage.left)} left"
+    return steps, _value(stage), _clock(stage.seconds), left
 
 
 def _value(stage: Stage) -> str:
     return f"{stage.objective:,.2f}" if math.isfinite(stage.objective) and stage.name not in UNSCORED else "–"
-
-
-def _left(stage: Stage) -> str:
-    return "" if stage.left is None else f"about {_clock(stage.left)} left"
 
 
 def _clock(seconds: float) -> str:
@@ -293,3 +306,16 @@ def _clock(seconds: float) -> str:
         return f"{seconds:.0f} s"
     whole = int(seconds)
     return f"{whole // 60}:{whole % 60:02d}" if whole < 3600 else f"{whole // 3600}:{whole // 60 % 60:02d} h"
+
+
+def in_words(stage: str) -> str:
+    """Return what a stage does; a stage of another kind of work keeps its name.
+
+    Args:
+        stage: its name, as the callback is told it.
+
+    Example:
+        >>> in_words("chance"), in_words("factor 3")
+        ('Measuring what chance reaches', 'factor 3')
+    """
+    return _STAGES.get(stage, stage)

@@ -13,8 +13,8 @@ import numpy as np
 
 from keyless.answers.candidates import ranked
 from keyless.answers.distributions import distribution, link_of_rows
-from keyless.answers.explaining import Pieces, Records, pieces, records
-from keyless.answers.showing import shown, shown_guess
+from keyless.answers.explaining import ExplainedPairs, Records, records
+from keyless.answers.labels import shown, shown_guess
 from keyless.arrays import IntArray
 from keyless.errors import InputError
 from keyless.links import Links
@@ -120,7 +120,9 @@ def _of_table(links: Links, name: str, rows: IntArray) -> list[dict[str, Any]]:
     ]
 
 
-def pair_records(links: Links, name: str, rows: IntArray, partners: IntArray) -> tuple[Pieces, list[TableRecords]]:
+def pair_records(
+    links: Links, name: str, rows: IntArray, partners: IntArray
+) -> tuple[ExplainedPairs, list[TableRecords]]:
     """Return the numbers behind pairs of rows, and their records in each table, the one that is linked last.
 
     Args:
@@ -129,9 +131,9 @@ def pair_records(links: Links, name: str, rows: IntArray, partners: IntArray) ->
         rows: numbers of reference rows.
         partners: numbers of rows of the table, one for each.
     """
-    found = pieces(links, name, rows, partners)
+    found = ExplainedPairs(links, name, rows, partners)
     told = records(links, found)
-    return found, [TableRecords(links, number, told[links.tables[number].name], found) for number in found.sides.order]
+    return found, [TableRecords(links, number, told[links.tables[number].name], found) for number in found.order]
 
 
 def _candidates(labels: Any, partners: IntArray, likely: Any, *, answer: int, own: Any) -> list[list[Any]]:
@@ -157,7 +159,7 @@ class TableRecords:
         told: the entries.
     """
 
-    def __init__(self, links: Links, number: int, told: Records, found: Pieces) -> None:
+    def __init__(self, links: Links, number: int, told: Records, found: ExplainedPairs) -> None:
         table = links.tables[number]
         self.number, self.told, self.names = number, told, _columns(links, table)
         places = {name: k for k, name in enumerate(self.names)}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keyless.arrays import FloatArray, IntArray, safe_unit
+from keyless.arrays import FloatArray, IntArray, safe_unit, some_of
 from keyless.block import Block
 from keyless.links import Links
 
@@ -74,19 +74,12 @@ class Sample:
 
 
 def fill_sample(links: Links) -> Sample:
-    """Fill the tables for at most `MOST_ROWS` reference rows, drawn at random but always the same.
-
-    Args:
-        links: the result.
-    """
-    count = len(links.tables[0].row_ids)
-    chosen = np.arange(count)
-    if count > MOST_ROWS:
-        chosen = np.sort(np.random.default_rng(0).choice(count, MOST_ROWS, replace=False))
+    """Fill the tables for at most `MOST_ROWS` reference rows, drawn at random but always the same."""
+    chosen = some_of(np.arange(len(links.tables[0].row_ids)), MOST_ROWS)
     blocks, rows, places = [], [], []
     for table in links.tables:
         block = links._used(table).block
-        place = chosen if table.name == links.reference else links.permutations[table.name][chosen]
+        place = links._rows(table.name)[chosen]
         taken = np.maximum(place, 0)
         blocks.append(Block(block.values[taken], block.mask[taken], block.name, block.columns))
         rows.append(np.where(place >= 0, np.arange(len(chosen)), -1))
@@ -95,18 +88,12 @@ def fill_sample(links: Links) -> Sample:
 
 
 def filled_columns(links: Links, sample: Sample) -> list[FilledColumn]:
-    """Return the columns with missing entries, table by table, in their order.
-
-    Args:
-        links: the result.
-        sample: some rows filled in.
-    """
+    """Return the columns with missing entries, table by table, in their order."""
     columns = []
     for table, place, (_, errors) in zip(links.tables, sample.places, sample.filled, strict=True):
         mask, values = table.block.mask, table.block.values
-        places = {name: k for k, name in enumerate(table.columns)}
         for use in table.uses:
-            numbers = [places[name] for name in use.columns]
+            numbers = [table.places[name] for name in use.columns]
             missing = int((~mask[:, numbers[0]]).sum()) if numbers else 0
             if not missing:
                 continue
@@ -123,22 +110,15 @@ def filled_columns(links: Links, sample: Sample) -> list[FilledColumn]:
 
 
 def filled_entries(links: Links, sample: Sample, *, most: int = 40) -> list[FilledEntry]:
-    """Return some filled entries, from all tables in turn, the first rows first.
-
-    Args:
-        links: the result.
-        sample: some rows filled in.
-        most: how many at most.
-    """
+    """Return some filled entries, from all tables in turn, the first rows first."""
 
     def of_table(number: int) -> Iterator[FilledEntry]:
         table, place, (values, errors) = links.tables[number], sample.places[number], sample.filled[number]
         entries = list(table.entries(values[:, : table.block.shape[1]], place).values())
-        places = {name: k for k, name in enumerate(table.columns)}
         used = [(use, column) for use, column in zip(table.uses, entries, strict=True) if use.columns]
         for i, row in enumerate(place):
             for use, column in used:
-                first = places[use.columns[0]]
+                first = table.places[use.columns[0]]
                 if row >= 0 and not table.block.mask[row, first]:
                     label = links.tables[0].row_ids[int(sample.rows[i])]
                     error = float(errors[i, first]) if use.kind in ("number", "integer") else None

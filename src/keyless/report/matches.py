@@ -32,10 +32,6 @@ def second_best(links: Links, name: str) -> tuple[IntArray, FloatArray]:
 
     That is another partner; for a row with a match it can also be that it has no partner.
 
-    Args:
-        links: the result.
-        name: of the table.
-
     Returns:
         The rows, −1 for no partner and where there is no alternative, and the probabilities, 0 where there is none.
     """
@@ -135,11 +131,7 @@ def match_table(links: Links, *, surest_first: bool = False) -> MatchTable:
 
 
 def match_columns(links: Links) -> dict[str, Any]:
-    """Return the columns of the match table: numbers of table, row, match and second best, and how sure they are.
-
-    Args:
-        links: the result.
-    """
+    """Return the columns of the match table: numbers of table, row, match and second best, and how sure they are."""
     parts: dict[str, list[Any]] = {
         key: [] for key in ("table", "row", "match", "probability", "margin", "other", "likely")
     }

@@ -13,10 +13,9 @@ from markupsafe import Markup
 import keyless
 from keyless.audit import Audit
 from keyless.links import Links
-from keyless.report.audited import audit_section, audit_steps
 from keyless.report.markup import environment, one_line
-from keyless.report.sections import SECTIONS, Values, Writer, lost_columns
-from keyless.report.words import SIGNS, count_rows, finding, meaning, next_steps, state, tiles
+from keyless.report.sections import SECTIONS, Values, Writer, audit_section, lost_columns
+from keyless.report.words import SIGNS, audit_steps, count_rows, finding, meaning, next_steps, state, tiles
 
 __all__ = ["page_file", "page_values", "render"]
 
@@ -78,12 +77,7 @@ def page_file(name: str) -> str:
 
 
 def page_values(writer: Writer, sections: Iterable[tuple[str, str, str, Callable[[Writer], Values]]]) -> Values:
-    """Return the values of the templates: of what was found (`findings.html`), and of some sections.
-
-    Args:
-        writer: of the page.
-        sections: some of `SECTIONS`.
-    """
+    """Return the values of the templates: of what was found (`findings.html`), and of some sections."""
     links = writer.links
     made = [
         {"anchor": anchor, "short": short, "heading": heading} | make(writer)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from keyless.audit import Audit
 from keyless.links import Links
 from keyless.plots import BANDS, certainty_counts
 from keyless.report.figures import Figure, figure
@@ -17,12 +18,15 @@ from keyless.report.markup import LONGEST, PageTable, label, one_line
 from keyless.report.matches import match_table
 from keyless.report.words import SURE, state
 
-__all__ = ["SECTIONS", "Values", "Writer", "left_out", "lost_columns"]
+__all__ = ["SECTIONS", "Values", "Writer", "audit_section", "left_out", "lost_columns"]
 
 Values = dict[str, Any]
 
 MOST_COLUMNS = 200
 """Columns that a table of columns lists."""
+
+MOST_AUDITED = 20
+"""Columns that the section about an audit lists, those that say most first."""
 
 MOST_FACTOR_PLOTS = 4
 """Tables whose shared factors are drawn."""
@@ -228,9 +232,6 @@ def lost_columns(writer: Writer) -> list[tuple[str, str, str]]:
     """Return the columns that could have told something and are not used: column, table and why.
 
     A column of ids is none of them: it names the rows. A reason can quote an entry, so a page for sharing has none.
-
-    Args:
-        writer: of the page.
     """
     return [
         (str(use.name), table.name, "" if writer.redact else use.reason)
@@ -298,6 +299,52 @@ def developers(writer: Writer) -> Values:
     lines = [[key, value] for key, value in _plain_choices(links.choices, redact=writer.redact)]
     lines.append(["status", one_line(links.status.reason)])
     return {"plots": plots, "grid": PageTable("What was set and chosen", ("setting", "value"), lines)}
+
+
+def audit_section(links: Links, audit: Audit) -> dict[str, Any]:
+    """Return the values of the template.
+
+    Args:
+        links: the result for the tables as they are.
+        audit: the audit of it.
+    """
+    total = audit.rows * len(links.found)
+    levels = [
+        [f"{100 * level:.0f}%", f"{count:,}", f"{100 * count / total:.0f}%" if total else "–"]
+        for level, count in audit.singled_out.items()
+    ]
+    several = len(links.found) > 1
+    heads = ["column", "table", *(["link to"] if several else []), "share", "told apart without it"]
+    columns = [
+        [
+            label(one["column"]),
+            label(one["table"]),
+            *([label(one["link"])] if several else []),
+            f"{100 * one['share']:.0f}%" if np.isfinite(one["share"]) else "–",
+            f"{100 * one['told_apart']:.0f}%",
+        ]
+        for one in audit.columns.head(MOST_AUDITED).to_dict("records")
+    ]
+    proposals = [
+        [
+            "no longer linkable" if proposal.holds else "not enough",
+            "; ".join(one_line(change) for change in proposal.changes),
+            *(f"{count:,}" for count in proposal.singled_out.values()),
+        ]
+        for proposal in audit.proposals
+    ]
+    left = tuple(f"rows left at {100 * level:.0f}%" for level in audit.singled_out)
+    numbers = range(len(heads) - 2, len(heads))
+    return {
+        "audit": audit,
+        "levels": PageTable("Rows that could be singled out", ("certainty", "rows", "share of rows"), levels, (1, 2)),
+        "columns": PageTable("Columns that make it possible", heads, columns, numbers) if columns else None,
+        "more": max(0, len(audit.columns) - MOST_AUDITED),
+        "looked_at": audit.looked_at,
+        "proposals": PageTable("Proposed changes", ("result", "changes", *left), proposals, range(2, 2 + len(left)))
+        if proposals
+        else None,
+    }
 
 
 def _python_call(writer: Writer) -> str:

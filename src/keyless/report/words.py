@@ -9,11 +9,12 @@ from typing import Literal
 import numpy as np
 from markupsafe import Markup, escape
 
+from keyless.audit import Audit
 from keyless.display import Sentence, headline
 from keyless.evidence import Evidence
 from keyless.links import Links, TableLink
 from keyless.pairs.expected import ExpectedRight, expected_right
-from keyless.report.markup import label
+from keyless.report.markup import label, one_line
 from keyless.tables import Table
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "State",
     "Step",
     "Tile",
+    "audit_steps",
     "count_rows",
     "finding",
     "meaning",
@@ -85,11 +87,7 @@ class Counts:
 
 
 def count_rows(links: Links) -> Counts:
-    """Count the rows of a result.
-
-    Args:
-        links: the result.
-    """
+    """Count the rows of a result."""
     matched = np.concatenate([link.permutation >= 0 for link in links.found.values()])
     probability = np.concatenate([link.probability for link in links.found.values()])
     sure = probability >= SURE
@@ -105,17 +103,12 @@ def count_rows(links: Links) -> Counts:
 
 def _gaps(table: Table) -> int:
     """Return how many entries are missing; a category is one entry, of however many numbers."""
-    places = {name: k for k, name in enumerate(table.columns)}
-    firsts = [places[use.columns[0]] for use in table.uses if use.columns]
+    firsts = [table.places[use.columns[0]] for use in table.uses if use.columns]
     return int((~table.block.mask[:, firsts]).sum())
 
 
 def finding(links: Links) -> Markup:
-    """Return what was found, in one sentence, as HTML.
-
-    Args:
-        links: the result.
-    """
+    """Return what was found, in one sentence, as HTML."""
     states = {state(link.evidence) for link in links.found.values()}
     sentence = headline(links.reference, links.found)
     if states == {"rows"}:
@@ -128,11 +121,7 @@ def finding(links: Links) -> Markup:
 
 
 def meaning(links: Links) -> str:
-    """Return what the verdict means, in words for whoever does not know the method.
-
-    Args:
-        links: the result.
-    """
+    """Return what the verdict means, in words for whoever does not know the method."""
     evidence = links.evidence
     match state(evidence):
         case "linked":
@@ -185,12 +174,7 @@ class Tile:
 
 
 def tiles(links: Links, counts: Counts) -> list[Tile]:
-    """Return the figures that a reader can act on.
-
-    Args:
-        links: the result.
-        counts: its rows.
-    """
+    """Return the figures that a reader can act on."""
     now = state(links.evidence)
     check = {
         "linked": "rows to check by hand: less than 90% sure",
@@ -289,6 +273,33 @@ def next_steps(links: Links, counts: Counts, *, command: str | None) -> list[Ste
             Step("To make more rows sure, add columns that differ from row to row, or give known pairs:", again)
         )
     return steps
+
+
+def audit_steps(audit: Audit) -> list[Step]:
+    """Return what to do next before a release."""
+    if audit.verdict == "unlinkable":
+        return [
+            Step(
+                "keyless proposes no change: it finds no link between these tables. That is no proof that nobody can. "
+                "The section about the audit says what it cannot tell."
+            )
+        ]
+    holding = [proposal for proposal in audit.proposals if proposal.holds]
+    if not holding:
+        return [
+            Step(
+                "Do not release both tables as they are. No set of changes was found after which keyless no longer "
+                "links them."
+            )
+        ]
+    first = one_line("; ".join(map(str, holding[0].changes)), longest=400)
+    return [
+        Step(
+            "Do not release both tables as they are. The section about the audit lists sets of changes after which "
+            f"keyless no longer links them. Make one of these sets of changes, for example: {first}."
+        ),
+        Step("Check the changed files again, and read below what an audit cannot tell."),
+    ]
 
 
 def _helps(command: str | None) -> Markup:

@@ -92,11 +92,7 @@ def spreadsheet_safe(cell: Any) -> Any:
 
 
 def is_risky(text: str) -> bool:
-    """Tell whether a spreadsheet may run a text as a formula.
-
-    Args:
-        text: a cell.
-    """
+    """Tell whether a spreadsheet may run a text as a formula."""
     return _RISKY.match(text) is not None and not _is_number(text)
 
 
@@ -113,11 +109,7 @@ def _is_number(text: str) -> bool:
 
 
 def spreadsheet_safe_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with every text cell and every column name made safe.
-
-    Args:
-        frame: any frame.
-    """
+    """Return a frame with every text cell and every column name made safe."""
     safe = frame.copy(deep=False)
     for place, (_, column) in enumerate(frame.items()):
         if not pd.api.types.is_numeric_dtype(column.dtype):

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from keyless.answers.joining import joined_plan
+from keyless.answers.joining import joined_columns, joined_plan
 from keyless.arrays import IntArray, batches
 from keyless.errors import InputError
 from keyless.links import Links
 from keyless.runs.cells import file_names
 from keyless.tables import Table
-from keyless.tables.frames import as_text
-from keyless.tables.large_file import parquet_files
+from keyless.tables.frames import as_text, free_name
 from keyless.tables.memory import is_large
+from keyless.tables.parquet import parquet_files
 
 __all__ = ["is_for_parquet", "parquet_column", "write_columns"]
 
@@ -42,13 +42,7 @@ def is_for_parquet(links: Links) -> bool:
 
 
 def write_columns(links: Links, folder: Path, *, joining: Mapping[str, Any]) -> dict[str, str]:
-    """Write matches, the joined table and the completed tables; return what each completed table is called.
-
-    Args:
-        links: the result.
-        folder: where.
-        joining: options of `Links.joined`.
-    """
+    """Write matches, the joined table and the completed tables; return what each completed table is called."""
     edges = _edges(links.tables[0])
     safe = file_names(table.name for table in links.tables)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -63,7 +57,8 @@ def write_columns(links: Links, folder: Path, *, joining: Mapping[str, Any]) -> 
             entries, marks = _Columns(room), _Columns(room)
             for columns in (entries, marks):
                 columns.add("reference_id", _ids(links.tables[0], np.arange(len(rows))))
-            for label, column, seen in _entries(links, number, links._placed[1]):
+            filled = table.each_entry(links.model.gaps(number, *links._placed), rows)
+            for (label, column), seen in zip(filled, table.observed(rows), strict=True):
                 entries.add(label, column)
                 marks.add(label, pa.array((~seen).astype(np.uint8)))
             written[table.name] = f"completed/{entries.write(base, edges).name}"
@@ -103,15 +98,15 @@ class _Columns:
         self.folder, self.names, self.files = folder, list[str](), list[Path]()
 
     def add(self, name: Any, column: Any) -> None:
-        array = column if isinstance(column, pa.Array | pa.ChunkedArray) else parquet_column(pd.Series(column))
+        if isinstance(column, nw.Series):
+            column = column.to_arrow()
+        elif not isinstance(column, pa.Array | pa.ChunkedArray):
+            column = parquet_column(pd.Series(column, dtype=object if isinstance(column, list) else None))
         handle, path = tempfile.mkstemp(dir=self.folder)
-        table = pa.table({"column": array})
+        table = pa.table({"column": column})
         with open(handle, "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table, max_chunksize=_ROWS)
-        text = as_text(name)
-        while text in self.names:
-            text = f"_{text}"
-        self.names.append(text)
+        self.names.append(free_name(as_text(name), self.names))
         self.files.append(Path(path))
 
     def write(self, target: Path, parts: Sequence[Any]) -> Path:
@@ -160,36 +155,15 @@ def _matches(links: Links, room: Path) -> _Columns:
 
 
 def _joined(links: Links, room: Path, edges: Sequence[int], target: Path, *, fill: Any = True, **which: Any) -> None:
-    links, rows, names, extra = joined_plan(links, **which)
+    kept, rows, names, extra = joined_plan(links, **which)
     columns = _Columns(room)
     columns.add("reference_id", _ids(links.tables[0], rows[0]))
-    for number, (table, own) in enumerate(zip(links.tables, names, strict=True)):
-        here = rows[number] >= 0
-        if number:
-            columns.add(extra[table.name, "id"], _ids(table, rows[number]))
-            chance = np.full(len(here), np.nan)
-            both = here & (rows[0] >= 0)
-            chance[both] = links.found[table.name].probability[rows[0][both]]
-            columns.add(extra[table.name, "probability"], pa.array(chance, from_pandas=True))
-        for label, column, seen in _entries(links, number, rows):
-            known = here if fill else here & seen
-            made = column if isinstance(column, pa.Array | pa.ChunkedArray) else parquet_column(pd.Series(column))
-            columns.add(
-                own[label], made if known.all() else pc.if_else(pa.array(known), made, pa.scalar(None, made.type))
-            )
+    for name, column in joined_columns(kept, rows, names, extra, fill=fill):
+        columns.add(name, column)
     known_rows = rows[0][rows[0] >= 0]
     places = np.searchsorted(known_rows, edges).tolist()
     # Rows that the reference does not have come after all others.
     columns.write(target, [*places[:-1], len(rows[0])])
-
-
-def _entries(links: Links, number: int, rows: Sequence[IntArray]) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield the columns of a table in a new order, filled, and where each is observed."""
-    table = links.tables[number]
-    values = links.model.gaps(number, links._placed[0], rows)
-    observed = table.observed(rows[number])
-    for (label, column), seen in zip(table.each_entry(values, rows[number]), observed, strict=True):
-        yield label, column, seen
 
 
 def _ids(table: Table, rows: IntArray) -> Any:
@@ -201,11 +175,7 @@ def _ids(table: Table, rows: IntArray) -> Any:
 
 
 def parquet_column(column: pd.Series) -> Any:
-    """Return a column of one type, as Parquet holds them; as text where there is no such type.
-
-    Args:
-        column: any column.
-    """
+    """Return a column of one type, as Parquet holds them; as text where there is no such type."""
     if isinstance(column.dtype, pd.SparseDtype):
         column = pd.Series(np.asarray(column.array))
     several = column.dtype.kind == "O" and column.dropna().map(type).nunique() > 1

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keyless.errors import InputError
-from keyless.tables.large_file import held_in
+from keyless.tables.parquet import held_in
 
 __all__ = ["Fingerprint", "check_unchanged", "fingerprint", "to_toml"]
 
@@ -73,11 +73,7 @@ class Fingerprint:
 
 
 def fingerprint(path: Path) -> Fingerprint:
-    """Return what identifies a file, or a folder of Parquet files: their names, sizes, and when they were changed.
-
-    Args:
-        path: an input.
-    """
+    """Return what identifies a file, or a folder of Parquet files: their names, sizes, and when they were changed."""
     if path.is_dir():
         held = held_in(path)
         digest = hashlib.sha256(repr(held).encode())

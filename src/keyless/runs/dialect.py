@@ -90,12 +90,7 @@ def ending(dialect: Dialect) -> str:
 
 
 def for_ending(dialect: Dialect, suffix: str) -> Dialect:
-    """Return a dialect for a file whose name says more: .xlsx, or text with tabs or without.
-
-    Args:
-        dialect: that of the table.
-        suffix: the ending, in small letters.
-    """
+    """Return a dialect for a file whose name says more: .xlsx, or text with tabs or without."""
     if suffix == ".xlsx":
         return Dialect("sheet")
     if suffix == ending(dialect):

@@ -115,11 +115,7 @@ def check_replaceable(target: Path, *, answers: bool = False) -> None:
 
 
 def recover(target: Path) -> None:
-    """Put an earlier run back that a kill between two renames left beside its place.
-
-    Args:
-        target: where the run belongs.
-    """
+    """Put an earlier run back that a kill between two renames left beside its place."""
     old = _old(target)
     if old.is_dir() and not old.is_symlink() and not target.exists():
         old.rename(target)
@@ -133,11 +129,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Return what `run.json` says.
-
-    Args:
-        folder: a run.
-    """
+    """Return what `run.json` says."""
     path = folder / RECORD
     if not folder.is_dir():
         raise InputError(f"{folder}: must be a folder written by `keyless link --out`; there is no such folder.")
@@ -160,11 +152,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def files_in(folder: Path) -> set[str]:
-    """Return the files below a folder, and folders that are empty, as paths from it with forward slashes.
-
-    Args:
-        folder: a folder.
-    """
+    """Return the files below a folder, and folders that are empty, as paths from it with forward slashes."""
     return {
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import keyless
-from keyless.answers.joining import reference_rows
+from keyless.answers.joining import joined_plan
 from keyless.audit import Audit
 from keyless.links import Links, load
 from keyless.runs.cells import file_names
@@ -27,7 +27,7 @@ from keyless.runs.configuration import Fingerprint
 from keyless.runs.dialect import OutFormat, dialect_of, ending, text_of, typed, write_table
 from keyless.runs.folder import FORMAT, RECORD, VERSION, files_in, read_record, replace_folder, write_file
 from keyless.tables import Dialect, Table
-from keyless.tables.frames import as_text, from_records, in_pandas
+from keyless.tables.frames import as_text, free_name, from_records, in_pandas
 
 __all__ = [
     "CONFIGURATION",
@@ -154,16 +154,12 @@ def _joined(links: Links, options: Mapping[str, Any]) -> pd.DataFrame:
     """The joined table, with the reference's ids in front; empty for rows that the reference does not have."""
     which = {name: value for name, value in options.items() if name in ("how", "min_probability")}
     labels = links.tables[0].row_ids
-    ids = ["" if row < 0 else labels[row] for row in reference_rows(links, **which).tolist()]
+    ids = ["" if row < 0 else labels[row] for row in joined_plan(links, **which)[1][0].tolist()]
     return with_ids(_pandas(links.joined(**options)), ids)
 
 
 def read_run(folder: str | Path) -> Run:
-    """Read a folder written by `write_run`.
-
-    Args:
-        folder: the run.
-    """
+    """Read a folder written by `write_run`."""
     folder = Path(folder)
     record = read_record(folder)
     return Run(folder, load(folder / RESULT), record)
@@ -262,22 +258,20 @@ def match_records(links: Links, *, min_probability: float | None = None) -> list
 def _matches(links: Links, *, min_probability: float | None = None) -> pd.DataFrame:
     """The lines of `matches.csv` as a frame, made column by column: there can be millions of them."""
     reference, *others = links.tables
-    parts = []
-    for table in others:
-        found, labels = links.found[table.name], table.row_ids
-        rows = [str(labels[row]) if row >= 0 else None for row in found.permutation.tolist()]
-        parts.append(
-            pd.DataFrame(
-                {
-                    "reference_id": pd.Series([str(label) for label in reference.row_ids], dtype=object),
-                    "table": table.name,
-                    "row_id": pd.Series(rows, dtype=object),
-                    "probability": found.probability,
-                    "margin": found.margin,
-                }
-            )
-        )
-    lines = pd.concat(parts, ignore_index=True)
+    found = [links.found[table.name] for table in others]
+    partners = [
+        str(table.row_ids[row]) if row >= 0 else None
+        for table, link in zip(others, found, strict=True)
+        for row in link.permutation.tolist()
+    ]
+    texts = {
+        "reference_id": [str(label) for label in reference.row_ids] * len(others),
+        "table": [table.name for table in others for _ in reference.row_ids],
+        "row_id": partners,
+    }
+    lines = pd.DataFrame({name: pd.Series(entries, dtype=object) for name, entries in texts.items()})
+    for name in ("probability", "margin"):
+        lines[name] = np.concatenate([getattr(link, name) for link in found])
     if min_probability is None:
         return lines
     return lines[lines["row_id"].isna() | (lines["probability"] >= min_probability)]
@@ -291,8 +285,7 @@ def with_ids(frame: pd.DataFrame, ids: Sequence[Any], *, name: str = "reference_
         ids: one for each row.
         name: of the column; where there is one of that name already, with a `_` before it.
     """
-    while name in map(str, frame.columns):
-        name = f"_{name}"
+    name = free_name(name, list(map(str, frame.columns)))
     column = pd.Series([str(label) for label in ids], name=name, dtype=object)
     return pd.concat([column, frame.reset_index(drop=True)], axis=1)
 
@@ -323,12 +316,7 @@ def _pandas(frame: Any, *, columns: Sequence[Any] = ()) -> pd.DataFrame:
 
 
 def write_parquet(frame: pd.DataFrame, path: Path) -> None:
-    """Write a frame; columns of several types become text.
-
-    Args:
-        frame: any frame.
-        path: where.
-    """
+    """Write a frame; columns of several types become text."""
     columns = {}
     for place, name in enumerate(frame.columns):
         columns[as_text(name)] = parquet_column(frame.iloc[:, place])

@@ -46,11 +46,7 @@ class Unfinished:
         return not _has_stages(self.folder)
 
     def keep(self, links: Links) -> None:
-        """Keep the result, so that nothing is lost when it cannot be written where it should.
-
-        Args:
-            links: the result.
-        """
+        """Keep the result, so that nothing is lost when it cannot be written where it should."""
         with contextlib.suppress(OSError):  # the place it should go to is no better, and will say so
             links.save(self.folder / RESULT)
 

@@ -1,9 +1,12 @@
-"""Batches of rows of Parquet files: numbers, NaN where missing, and what they say about their columns."""
+"""The numbers of large tables, held once, in single precision where that loses nothing that a column says.
+
+A Parquet file is read in batches of rows; of a frame, each column goes to its place as soon as it has been looked at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,14 +15,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray, batches
+from keyless.arrays import BoolArray, FloatArray, NumpyArray, batches
 from keyless.errors import InputError
 from keyless.tables.column_use import UsedColumn, refuse_infinity, says_nothing
 from keyless.tables.columns import Column
 from keyless.tables.files import file_name
 from keyless.tables.reading_options import Coding, ColumnUse, Kind, option, shown
 
-__all__ = ["BUFFERS", "ROUNDING", "ColumnWatch", "kind_of", "opened", "packed", "parts_of", "read_numbers"]
+__all__ = [
+    "BUFFERS",
+    "ROUNDING",
+    "ColumnWatch",
+    "kind_of",
+    "numbers_of",
+    "opened",
+    "packed",
+    "parts_of",
+    "read_numbers",
+]
 
 
 ROUNDING = 1e-4
@@ -119,29 +132,20 @@ def _as_floats(entries: pa.Array) -> NumpyArray:
     return np.asarray(entries.to_numpy(zero_copy_only=False))
 
 
-@dataclass(eq=False)
 class ColumnWatch:
     """What batches of numbers say about their columns.
 
-    Attributes:
+    Args:
         fields: the columns.
         check: whether to look at what rounding to single precision loses.
         origin: number of the first row that is looked at.
     """
 
-    fields: Sequence[pa.Field]
-    check: bool = False
-    origin: int = 0
-    count: IntArray = field(init=False)
-    low: FloatArray = field(init=False)
-    high: FloatArray = field(init=False)
-    infinite: IntArray = field(init=False)
-
-    def begin(self, *, check: bool) -> None:
-        """Forget everything."""
-        width = len(self.fields)
+    def __init__(self, fields: Sequence[pa.Field], *, check: bool = False, origin: int = 0) -> None:
+        self.fields, self.origin = fields, origin
+        width = len(fields)
         # Not the columns that single precision holds exactly.
-        self.wide = np.array([number for number, given in enumerate(self.fields) if not _fits(given.type)], dtype=int)
+        self.wide = np.array([number for number, given in enumerate(fields) if not _fits(given.type)], dtype=int)
         self.check = check and bool(self.wide.size)
         self.count = np.zeros(width, dtype=np.int64)
         self.low, self.high = np.full(width, np.nan), np.full(width, np.nan)
@@ -152,8 +156,7 @@ class ColumnWatch:
 
     def starting(self, origin: int) -> ColumnWatch:
         """Return a watch of other rows, from number `origin` on, that has seen nothing yet."""
-        fresh = ColumnWatch(self.fields, origin=origin)
-        fresh.begin(check=self.check)
+        fresh = ColumnWatch(self.fields, check=self.check, origin=origin)
         fresh.centre = self.centre
         return fresh
 
@@ -209,12 +212,8 @@ class ColumnWatch:
         count = np.maximum(self.count[self.wide][finite], 1)
         with np.errstate(invalid="ignore", over="ignore"):
             variance = squares / count - (total / count) ** 2
-            # Not `>`: what overflows compares as nothing.
-            enough = (lost == 0) | (lost / count <= ROUNDING**2 * variance)
-        low, high, tiny = self.low[self.wide][finite], self.high[self.wide][finite], np.finfo(np.float32).tiny
-        # On a scale of ratios, what is nearly 0 must not become 0.
-        vanishing = ((low > 0) & (low < tiny)) | ((high < 0) & (high > -tiny))
-        return bool((enough & ~vanishing).all())
+            low, high = self.low[self.wide][finite], self.high[self.wide][finite]
+            return bool(np.all(_is_enough(lost / count, variance, low, high)))
 
     def found(self, place: int, column: Column, *, as_number: bool) -> UsedColumn:
         """Return what a column counts as, once all rows have been looked at."""
@@ -239,3 +238,70 @@ class ColumnWatch:
         return UsedColumn(
             ColumnUse(column.name, kind, reason, (column.name,), coding), np.empty((len(column.series), 0))
         )
+
+
+def numbers_of(looks: Sequence[Callable[[], UsedColumn]], rows: int) -> tuple[NumpyArray, Any, list[UsedColumn]]:
+    """Return the numbers of all columns, 0 where missing, their mask, and what each column counts as.
+
+    The numbers are in single precision where that loses nothing that a column says, as those of large files are.
+
+    Args:
+        looks: looks at one column each, and returns what it counts as and its numbers.
+        rows: how many there are.
+    """
+    for dtype in (np.float32, np.float64):
+        # Most columns become one column of numbers; categories become more.
+        values = np.empty((rows, len(looks)), dtype=dtype)
+        mask: Any = None
+        found, width = list[UsedColumn](), 0
+        for look in looks:
+            one = look()
+            own, stop = one.values, width + one.values.shape[1]
+            if stop > values.shape[1]:
+                values = _wider(values, stop)
+                mask = None if mask is None else _wider(mask, stop)
+            missing = np.isnan(own)
+            with np.errstate(over="ignore"):
+                values[:, width:stop] = own
+            if dtype == np.float32 and not _enough(own, values[:, width:stop], missing):
+                break
+            if missing.any():
+                mask = np.ones(values.shape, dtype=bool) if mask is None else mask
+                mask[:, width:stop] = ~missing
+                values[:, width:stop][missing] = 0
+            found.append(replace(one, values=own[:0]))
+            width = stop
+        else:
+            values = values[:, :width]
+            values.flags.writeable = False
+            return values, np.broadcast_to(np.True_, values.shape) if mask is None else mask[:, :width], found
+    raise AssertionError  # double precision is always enough
+
+
+def _wider(table: NumpyArray, width: int) -> NumpyArray:
+    """Return a table with room for twice the columns that are needed."""
+    made = np.ones((len(table), 2 * width), dtype=table.dtype)
+    made[:, : table.shape[1]] = table
+    return made
+
+
+def _enough(own: NumpyArray, kept: NumpyArray, missing: Any) -> bool:
+    """Tell whether rounding changes numbers by little beside how they vary."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k in range(own.shape[1]):
+            seen = own[~missing[:, k], k]
+            if not seen.size:
+                continue
+            lost = np.mean((kept[~missing[:, k], k] - seen) ** 2)
+            if not _is_enough(lost, seen.var() if lost else 0.0, seen.min(), seen.max()):
+                return False
+    return True
+
+
+def _is_enough(lost: Any, variance: Any, low: Any, high: Any) -> Any:
+    """Tell whether single precision is enough for columns, by the mean square of what rounding loses of them."""
+    tiny = np.finfo(np.float32).tiny
+    # On a scale of ratios, what is nearly 0 must not become 0.
+    vanishing = ((low > 0) & (low < tiny)) | ((high < 0) & (high > -tiny))
+    # Not `>`: what overflows compares as nothing.
+    return ((lost == 0) | (lost <= ROUNDING**2 * variance)) & ~vanishing

@@ -23,9 +23,8 @@ import numpy as np
 
 from keyless.arrays import FloatArray, IntArray
 from keyless.errors import InputError
-from keyless.tables.asking import ask_mark, not_a_number
 from keyless.tables.cells import are_whole, date_format, days_of, decimals_of, padded_width
-from keyless.tables.columns import Column, levels_in_order
+from keyless.tables.columns import Column, ask_mark, levels_in_order, not_a_number
 from keyless.tables.numbers import NumberStyle, Styled, styled
 from keyless.tables.reading_options import MISSING, Coding, ColumnUse, Kind, option, shown
 
@@ -63,6 +62,7 @@ NEARLY = 0.95
 FEW_STRANGE = 3
 """… or where half of them are, and the others are so few different ones that each may mean missing."""
 
+_NAMED_LIKE_ID = "whole numbers, all different, and named like an id"
 _DASHES = "^[-\u2010-\u2015\u2212]{1,3}$"
 _TRUTHS = ({"true", "false"}, {"yes", "no"})
 _ID = re.compile(r"^id$|[_\s.\-:]id$|^(row|record|uu|gu)_?id$", re.IGNORECASE)
@@ -102,19 +102,34 @@ def look(column: Column, wish: str | None) -> UsedColumn:
         return UsedColumn(ColumnUse(column.name, "id", "named as id"), np.empty((len(column.series), 0)), True)
     if wish == "as_number":
         return _as_number(column)
-    return {
-        "cells": _cells,
-        "text": _text,
-        "boolean": _truths,
-        "integer": _integers,
-        "number": _numbers,
-        "ordered": _ordered,
-        "category": _category,
-        "date": _dates,
-        "duration": _durations,
-        "empty": _empty,
-        "other": _other,
-    }[column.family](column)
+    return _by_family(column)
+
+
+def _by_family(column: Column) -> UsedColumn:
+    match column.family:
+        case "cells":
+            return _cells(column)
+        case "text":
+            return _text(column)
+        case "category":
+            return _category(column)
+        case "ordered":
+            return _ordered(column)
+        case "boolean":
+            return _marked(column, column.numbers, "boolean", "true and false")
+        case "integer" if not column.series.null_count() and identifies(column.name, column.numbers):
+            return _left(column, _NAMED_LIKE_ID, kind="id", candidate=True)
+        case "integer":
+            return _number(column, column.numbers, "integer", "whole numbers", Coding(decimals=0))
+        case "number":
+            return _number(column, column.numbers, "number", "numbers", Coding())
+        case "date":
+            return _dates(column)
+        case "duration":
+            return _number(column, column.days, "number", "durations, in days", Coding(form="us"))
+        case "empty":
+            return _empty(column)
+    return _left(column, f"entries of type {column.series.dtype} are neither numbers, categories nor dates")
 
 
 def _left(column: Column, reason: str, *, kind: Kind = "left out", candidate: bool = False) -> UsedColumn:
@@ -123,14 +138,6 @@ def _left(column: Column, reason: str, *, kind: Kind = "left out", candidate: bo
 
 def _empty(column: Column) -> UsedColumn:
     return _left(column, "no entry is observed")
-
-
-def _other(column: Column) -> UsedColumn:
-    return _left(column, f"entries of type {column.series.dtype} are neither numbers, categories nor dates")
-
-
-def _numbers(column: Column) -> UsedColumn:
-    return _number(column, column.numbers, "number", "numbers", Coding())
 
 
 def _number(column: Column, values: FloatArray, kind: Kind, reason: str, coding: Coding) -> UsedColumn:
@@ -157,7 +164,7 @@ def says_nothing(column: Column, count: int, low: float, high: float) -> UsedCol
         return _empty(column)
     # A single entry does not show that a column is constant.
     if count > 1 and low == high:
-        return _left(column, f"every observed entry is the same, {_plain(low)}")
+        return _left(column, f"every observed entry is the same, {low:.6g}")
     return None
 
 
@@ -173,16 +180,6 @@ def refuse_infinity(column: Column, row: int) -> InputError:
     return column.refuse(row, "must be a finite number; found an infinity", "Replace it, or mark it missing.")
 
 
-def _plain(value: float) -> str:
-    return f"{value:.6g}"
-
-
-def _integers(column: Column) -> UsedColumn:
-    if not column.series.null_count() and identifies(column.name, column.numbers):
-        return _left(column, "whole numbers, all different, and named like an id", kind="id", candidate=True)
-    return _number(column, column.numbers, "integer", "whole numbers", Coding(decimals=0))
-
-
 def is_named_like_id(name: str) -> bool:
     """Tell whether a column of whole numbers, all different, would be taken for ids because of its name."""
     return bool(_ID.search(name) or _CAMEL_ID.search(name) or _COUNTER.search(name))
@@ -195,11 +192,6 @@ def identifies(name: str, values: FloatArray) -> bool:
     if _ID.search(name) or _CAMEL_ID.search(name):
         return len(np.unique(values)) == len(values)
     return bool(_COUNTER.search(name)) and bool((np.diff(values) == 1).all())
-
-
-def _truths(column: Column) -> UsedColumn:
-    values = column.numbers
-    return _marked(column, values, "boolean", "true and false")
 
 
 def _marked(column: Column, values: FloatArray, kind: Kind, reason: str, *, text: bool = False) -> UsedColumn:
@@ -226,10 +218,6 @@ def _dates(column: Column) -> UsedColumn:
     seen = days[~np.isnan(days)]
     whole = column.series.dtype == nw.Date or bool((seen == np.round(seen)).all())
     return _number(column, days, "date", "dates, in days", Coding(form="D" if whole else "us"))
-
-
-def _durations(column: Column) -> UsedColumn:
-    return _number(column, column.days, "number", "durations, in days", Coding(form="us"))
 
 
 def _text(column: Column) -> UsedColumn:
@@ -376,7 +364,7 @@ def _cell_numbers(column: Column, numbers: Styled, *, reason: str | None = None)
         if column.cells.padded and len(values) > 1 and len(column.levels[1]) == len(values):
             return _left(column, "padded with zeros, every entry different", candidate=True)
         if identifies(column.name, values):
-            return _left(column, "whole numbers, all different, and named like an id", kind="id", candidate=True)
+            return _left(column, _NAMED_LIKE_ID, kind="id", candidate=True)
     coding = Coding(
         text=True,
         decimals=decimals_of(numbers.plain),
@@ -401,12 +389,7 @@ def _said(style: NumberStyle, decimal: str | None) -> str:
 
 
 def check_marks(columns: Sequence[Column], found: Sequence[UsedColumn]) -> None:
-    """Ask where points may divide thousands and another column of the same table has decimal commas.
-
-    Args:
-        columns: the columns.
-        found: what they count as.
-    """
+    """Ask where points may divide thousands and another column of the same table has decimal commas."""
     marked = [
         (column, one.use.coding)
         for column, one in zip(columns, found, strict=True)
@@ -426,7 +409,7 @@ def _as_number(column: Column) -> UsedColumn:
         kind: Kind = "integer" if column.family == "integer" else "number"
         return _number(column, column.numbers, kind, reason, Coding(decimals=0 if kind == "integer" else None))
     if column.family in ("boolean", "date", "duration", "empty"):
-        return look(column, None)
+        return _by_family(column)
     if column.family == "other":
         raise InputError(
             f"{column.where}, column {column.name!r}: must hold numbers to be used as such; "

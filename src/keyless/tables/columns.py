@@ -14,14 +14,25 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from keyless.arrays import FloatArray, IntArray
+from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.errors import InputError
 from keyless.tables.cells import TextCells, in_days
-from keyless.tables.reading_options import Door
+from keyless.tables.numbers import NumberStyle
+from keyless.tables.reading_options import Door, option, shown
 
-__all__ = ["Column", "family", "first_signalling", "levels_in_order"]
+__all__ = [
+    "Column",
+    "ask_mark",
+    "family",
+    "first_signalling",
+    "is_missing",
+    "levels_in_order",
+    "mixed_marks",
+    "not_a_number",
+]
 
 
+_MARKS = {".": "point", ",": "comma"}
 _DATES = (-719_162, 2_932_897, "a date of the years 1 to 9999")
 _DURATIONS = (-(10**8), 10**8, "a duration of at most 100,000,000 days")
 """First and last of the dates and durations that can be read and written, in days; dates count from 1970."""
@@ -70,7 +81,7 @@ class Column:
         """The entries as Python values, None where missing; cells without the spaces around them."""
         if self.is_file:
             return list(self.cells.entries())
-        return [None if _is_missing(entry) else entry for entry in self.series.to_list()]
+        return [None if is_missing(entry) else entry for entry in self.series.to_list()]
 
     @cached_property
     def numbers(self) -> FloatArray:
@@ -168,7 +179,8 @@ def levels_in_order(series: Any) -> list[Any] | None:
     return None
 
 
-def _is_missing(entry: Any) -> bool:
+def is_missing(entry: Any) -> bool:
+    """Tell whether an entry of a column is none: None, NaN or what pandas has for it."""
     if isinstance(entry, Decimal):
         return entry.is_nan()
     return entry is None or entry is pd.NA or entry is pd.NaT or (isinstance(entry, float) and np.isnan(entry))
@@ -189,7 +201,7 @@ def _numbers(series: Any) -> FloatArray:
 
 def _moment(entry: Any) -> Any:
     """A date or time of Python as numpy takes it: in UTC and without a zone."""
-    if _is_missing(entry):
+    if is_missing(entry):
         return np.datetime64("NaT")
     if isinstance(entry, datetime.datetime) and entry.tzinfo is not None:
         entry = entry.astimezone(datetime.UTC).replace(tzinfo=None)
@@ -214,3 +226,73 @@ def _days(series: Any, kind: str) -> FloatArray:
     except OverflowError:
         # Days of Arrow that Python has no dates for; `Column.days` names the first.
         return in_days(pa.array(native, from_pandas=True).to_numpy(zero_copy_only=False))
+
+
+# --- questions about cells -------------------------------------------------------------------------------------------
+
+
+def ask_mark(column: Column, mark: str, *, because: str = "") -> InputError:
+    """Return the question whether a mark is the decimal mark or divides thousands.
+
+    Args:
+        column: a column in which every such mark may be either.
+        mark: `.` or `,`.
+        because: what else there is to say about it.
+    """
+    row = int(np.flatnonzero(~column.cells.missing)[column.cells.match(f"[{mark}]")][0])
+    other = "," if mark == "." else "."
+    return column.refuse(
+        row,
+        f"the {_MARKS[mark]} of {shown(column.entries[row])} may be a decimal mark or divide thousands{because}",
+        f"Say {option(column.door, 'decimal', mark)} if it is a decimal mark, {option(column.door, 'decimal', other)} "
+        "if it divides thousands.",
+    )
+
+
+def not_a_number(column: Column, fits: BoolArray, style: NumberStyle) -> InputError:
+    """Return an error about the first cell that is no number in a column of numbers.
+
+    Args:
+        column: the column.
+        fits: which of the observed cells are numbers.
+        style: how those are written.
+    """
+    rows = np.flatnonzero(~column.cells.missing)
+    row = int(rows[~fits][0])
+    cell = str(column.entries[row])
+    advice = (
+        f"Name it missing with {option(column.door, 'missing', cell)}, or leave the column out with "
+        f"{option(column.door, 'drop', column.name)}."
+    )
+    if column.cells.are_infinite()[~fits][0]:
+        return column.refuse(row, f"{shown(cell)} is an infinity, not a finite number", advice)
+    if fits.any() and (style.before or style.after):
+        like = shown(column.entries[int(rows[fits][0])])
+        other_kind = f"If these are no numbers, say {option(column.door, 'as_category', column.name)}."
+        return column.refuse(row, f"{shown(cell)} is not a number like {like}", f"{advice} {other_kind}")
+    other = "," if style.decimal == "." else "."
+    if other in cell and fits.any() and bool(column.cells.are_numbers(other)[~fits][0]):
+        at = next((int(r) for r in rows[fits] if style.decimal in str(column.entries[int(r)])), None)
+        if at is not None:
+            return mixed_marks(column, row, at)
+    if column.is_file and row == 0:
+        advice += f" If it belongs to the column names, say {option(column.door, 'header', 2)}."
+    elif column.is_file and row == len(column.series) - 1:
+        advice += f" If its line is not a row, say {option(column.door, 'footer', 1)}."
+    return column.refuse(row, f"{shown(cell)} is not a number", advice)
+
+
+def mixed_marks(column: Column, row: int, other: int) -> InputError:
+    """Return an error about a column with two decimal marks.
+
+    Args:
+        column: the column.
+        row: a row with one of them.
+        other: a row with the other.
+    """
+    return column.refuse(
+        row,
+        f"{shown(column.entries[row])} and {shown(column.entries[other])} in row {other} have different decimal marks",
+        "Write all numbers of the column with one of them, or leave it out with "
+        f"{option(column.door, 'drop', column.name)}.",
+    )

@@ -12,12 +12,12 @@ from urllib.parse import quote
 import pandas as pd
 
 from keyless.errors import InputError
-from keyless.tables.files import Text, check_names
-from keyless.tables.memory import check_memory
+from keyless.tables.files import check_names
+from keyless.tables.frames import Given
+from keyless.tables.parquet import collected, to_pandas
 from keyless.tables.places import Place, missing_extra
 from keyless.tables.reading_options import Reading, shown
 from keyless.tables.spreadsheets import as_text, is_number
-from keyless.tables.typed import collected, to_pandas
 
 __all__ = ["is_sqlite", "read_duckdb", "read_sqlite"]
 
@@ -42,13 +42,8 @@ def is_sqlite(path: Path) -> bool:
     return start[8:12] != b"DUCK"
 
 
-def read_sqlite(place: Place, reading: Reading) -> Text:
-    """Read a table of an SQLite database as cells of text: its columns may hold numbers and text beside each other.
-
-    Args:
-        place: file and table.
-        reading: limits.
-    """
+def read_sqlite(place: Place, reading: Reading) -> Given:
+    """Read a table of an SQLite database as cells of text: its columns may hold numbers and text beside each other."""
     with _sqlite(place) as connection:
         # A column may be computed, and be as long as it likes.
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, min(reading.max_line, 2**31 - 1))
@@ -74,7 +69,7 @@ def read_sqlite(place: Place, reading: Reading) -> Text:
     columns = dict(zip(names, zip(*records, strict=True), strict=True))
     frame = pd.DataFrame({name: pd.array(as_text(column), dtype="string[pyarrow]") for name, column in columns.items()})
     typed = frozenset(name for name, column in columns.items() if any(map(is_number, column)))
-    return Text(frame, (), lambda _row: None, typed)
+    return Given(frame, place.where, "cells", typed=typed)
 
 
 @contextlib.contextmanager
@@ -86,7 +81,10 @@ def _sqlite(place: Place) -> Iterator[sqlite3.Connection]:
         # Read only: a database that is not there is not made, and one that is there is not changed. Where nobody writes
         # to it, it is not locked either: locks are files beside it, and cannot be made in a folder that is read-only.
         path = str(place.path.absolute())
-        mode = "mode=ro" if any(map(_has_content, (f"{path}-wal", f"{path}-journal"))) else "immutable=1"
+        beside_it = (Path(f"{path}-wal"), Path(f"{path}-journal"))
+        mode = (
+            "mode=ro" if any(beside.is_file() and beside.stat().st_size > 0 for beside in beside_it) else "immutable=1"
+        )
         connection = sqlite3.connect(f"file:{quote(path)}?{mode}", uri=True)
         connection.execute("PRAGMA trusted_schema = OFF")
         yield connection
@@ -97,17 +95,8 @@ def _sqlite(place: Place) -> Iterator[sqlite3.Connection]:
             connection.close()
 
 
-def _has_content(path: str) -> bool:
-    return Path(path).is_file() and Path(path).stat().st_size > 0
-
-
-def read_duckdb(place: Place, reading: Reading) -> pd.DataFrame:
-    """Read a table of a DuckDB database; whole numbers stay such where some are missing.
-
-    Args:
-        place: file and table.
-        reading: limits.
-    """
+def read_duckdb(place: Place, reading: Reading) -> Given:
+    """Read a table of a DuckDB database; whole numbers stay such where some are missing."""
     try:
         import duckdb  # noqa: PLC0415 — an extra
     except ImportError as error:
@@ -132,7 +121,7 @@ def read_duckdb(place: Place, reading: Reading) -> pd.DataFrame:
     check_names(arrow.column_names, place.where)
     if not arrow.num_rows:
         raise InputError(f"{place.where}: must have rows; found none.")
-    return to_pandas(arrow, where=place.where)
+    return Given(to_pandas(arrow, where=place.where), place.where)
 
 
 def _chosen(place: Place, names: Sequence[str]) -> str:
@@ -158,10 +147,9 @@ def _quoted(name: str) -> str:
 
 
 def _check(place: Place, rows: int, width: int, size: int, reading: Reading) -> None:
-    check_memory(
+    reading.check_memory(
         # As they are, as text, where bytes are two characters each, and as Arrow has text.
         5 * size + rows * width * _BYTES_PER_CELL,
-        max_memory=reading.max_memory,
         where=place.where,
         what=f"a table of {rows} × {width} entries",
     )

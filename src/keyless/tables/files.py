@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from keyless.errors import InputError
-from keyless.tables.dialect import Dialect
 from keyless.tables.encodings import Encoding
-from keyless.tables.layout import TAIL, Top, find_body, text_top
+from keyless.tables.frames import Dialect, Given
+from keyless.tables.layout import TAIL, Body, Top, find_body, text_top
 from keyless.tables.memory import check_memory, in_words
 from keyless.tables.places import OTHER_ENDINGS, place_of
 from keyless.tables.reading_options import Reading, option, shown
@@ -33,10 +33,10 @@ from keyless.tables.reading_options import Reading, option, shown
 __all__ = [
     "STDIN",
     "File",
-    "Text",
     "check_names",
     "damaged_parquet",
     "file_name",
+    "given_cells",
     "open_file",
     "read_text",
     "stem",
@@ -209,25 +209,6 @@ def _drained(stream: BinaryIO, max_memory: int | None) -> io.BytesIO:
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Text:
-    """A text file as cells.
-
-    Attributes:
-        frame: one column of text per column; cells exactly as they are.
-        notes: what there is to say about how it was read.
-        line: gives the line a row starts in.
-        typed: columns whose numbers come from numbers and not from text, and have a decimal point.
-        dialect: separator and encoding.
-    """
-
-    frame: pd.DataFrame
-    notes: tuple[str, ...]
-    line: Callable[[int], int | None]
-    typed: frozenset[str] = frozenset()
-    dialect: Dialect = field(default_factory=Dialect)
-
-
 @dataclass(frozen=True)
 class _Scan:
     """What one pass over a text file says about it."""
@@ -242,13 +223,8 @@ class _Scan:
     marked: bool
 
 
-def read_text(file: File, reading: Reading) -> Text:
-    """Read all cells of a CSV or TSV file as text.
-
-    Args:
-        file: the file.
-        reading: encoding, limits.
-    """
+def read_text(file: File, reading: Reading) -> Given:
+    """Read all cells of a CSV or TSV file as text."""
     scan = _scanned(file, reading)
     notes = list(scan.notes)
     top = text_top(scan.head, file.separator, reading)
@@ -272,16 +248,29 @@ def read_text(file: File, reading: Reading) -> Text:
     if body is None:
         number, actual, _ = ragged[0]
         raise _ragged(file, line(number), width, actual, reading)
-    check_names(body.names, file.where)
-    if not len(body.places):
-        raise InputError(f"{file.where}: must have rows below the line of column names; found none.")
     if top.header == 1 and width > 1 and all(re.fullmatch(r"[+-]?\d+([.,]\d+)?", name.strip()) for name in body.names):
         instead = option(reading.door, "header", 0)
         notes.append(f"the first line is taken for column names, though all of them are numbers; if not, say {instead}")
-    columns = {name: pd.arrays.ArrowStringArray(column) for name, column in zip(body.names, body.columns, strict=True)}
     dialect = Dialect(separator=top.separator, encoding="utf-8-sig" if scan.marked else scan.encoding)
-    frame = pd.DataFrame(columns)
-    return Text(frame, (*notes, *body.notes), lambda row: line(int(body.places[row])), dialect=dialect)
+    return given_cells(body, (*notes, *body.notes), where=file.where, line=line, dialect=dialect)
+
+
+def given_cells(
+    body: Body,
+    notes: tuple[str, ...],
+    *,
+    where: str,
+    line: Callable[[int], int | None],
+    dialect: Dialect,
+    typed: frozenset[str] = frozenset(),
+) -> Given:
+    """Return the rows of a file of cells on their way to a table; see `Given`."""
+    check_names(body.names, where)
+    if not len(body.places):
+        raise InputError(f"{where}: must have rows below the line of column names; found none.")
+    columns = {name: pd.arrays.ArrowStringArray(column) for name, column in zip(body.names, body.columns, strict=True)}
+    frame, places = pd.DataFrame(columns), body.places
+    return Given(frame, where, "cells", notes, None, lambda row: line(int(places[row])), typed, dialect)
 
 
 def _cells_of(text: str, separator: str) -> list[str]:
@@ -296,7 +285,7 @@ def _check_cells(file: File, reading: Reading, size: int, shape: tuple[int, int]
     """Refuse what does not fit: all cells as text and as numbers, and one column at a time taken apart."""
     rows, width = shape
     needed = _TEXTS * size + rows * (width * _BYTES_PER_CELL + _BYTES_PER_ROW)
-    check_memory(needed, max_memory=reading.max_memory, where=file.where, what=what)
+    reading.check_memory(needed, where=file.where, what=what)
 
 
 def _scanned(file: File, reading: Reading) -> _Scan:
@@ -357,12 +346,8 @@ def _options(scan: _Scan, top: Top, width: int | None) -> dict[str, Any]:
 def _width(file: File, scan: _Scan, top: Top, reading: Reading) -> int:
     with file.open() as stream, _reported(file, scan, reading):
         options = _options(scan, top, None)
-        return len(pacsv.open_csv(stream, **_tolerant(options)).schema.names)
-
-
-def _tolerant(options: dict[str, Any]) -> dict[str, Any]:
-    options["parse_options"].invalid_row_handler = lambda _row: "skip"
-    return options
+        options["parse_options"].invalid_row_handler = lambda _row: "skip"
+        return len(pacsv.open_csv(stream, **options).schema.names)
 
 
 def _batches(

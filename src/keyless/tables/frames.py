@@ -1,11 +1,15 @@
-"""Frames of any library: take rows of a column, put in what was filled, build a frame of the caller's kind."""
+"""Frames of any library, on their way to a table and back.
+
+Rows of a column are taken, what was filled is put in, and a frame of the caller's kind is built.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -17,7 +21,75 @@ from keyless.tables.cells import DAY, NANOSECOND_DAYS, written_dates, written_nu
 from keyless.tables.memory import is_large
 from keyless.tables.reading_options import Coding, ColumnUse, Kind
 
-__all__ = ["as_text", "build", "from_records", "in_pandas", "taken", "to_records", "without_views"]
+__all__ = [
+    "Dialect",
+    "Form",
+    "Given",
+    "as_text",
+    "build",
+    "free_name",
+    "from_records",
+    "in_pandas",
+    "taken",
+    "to_records",
+    "without_views",
+]
+
+
+Form = Literal["frame", "lazy", "records", "cells", "array", "sparse", "anndata"]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a table was written, so that what is made of it can be written the same.
+
+    Attributes:
+        kind: text, or a spreadsheet, for which the others do not matter.
+        separator: between cells.
+        decimal: mark of numbers.
+        encoding: of text.
+    """
+
+    kind: Literal["text", "sheet"] = "text"
+    separator: str = ","
+    decimal: str = "."
+    encoding: str = "utf-8"
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A frame on its way to a table.
+
+    Attributes:
+        frame: of any library; of a file of cells, one column of text per column, cells exactly as they are.
+        where: the table, as messages name it.
+        form: what kind of thing was given.
+        notes: what there is to say about how it was read.
+        source: the path it was read from.
+        line: gives the line of a row in its file; None where that is not known.
+        typed: columns of text whose numbers come from numbers, and have a decimal point.
+        dialect: how the file is written.
+    """
+
+    frame: Any
+    where: str
+    form: Form = "frame"
+    notes: tuple[str, ...] = ()
+    source: str | None = None
+    line: Callable[[int], int | None] = field(default=lambda _row: None, repr=False)
+    typed: frozenset[str] = frozenset()
+    dialect: Dialect = field(default_factory=Dialect)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether entries are cells of a text file."""
+        return self.form == "cells"
+
+    @property
+    def index(self) -> pd.Index | None:
+        """The index of a pandas frame, where it has more than row numbers."""
+        index = self.frame.index if isinstance(self.frame, pd.DataFrame) else None
+        return None if index is None or index.equals(pd.RangeIndex(len(index))) else index
 
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -187,7 +259,7 @@ def build(columns: Mapping[Any, Any], *, like: Any, index: pd.Index | None = Non
         index: row labels of a pandas frame; None: numbers from 0.
     """
     if like is None or isinstance(like, pd.DataFrame):
-        plain = {label: _for_pandas(entries) for label, entries in columns.items()}
+        plain = {k: in_pandas(v) if isinstance(v, nw.Series) else v for k, v in columns.items()}
         # Columns of the same type are copied into one array, unless there are too many entries to hold them twice.
         large = is_large(len(next(iter(plain.values()), ())), len(plain))
         try:
@@ -200,10 +272,6 @@ def build(columns: Mapping[Any, Any], *, like: Any, index: pd.Index | None = Non
     implementation = nw.get_native_namespace(like)
     others = {str(label): _for_others(entries, like) for label, entries in columns.items()}
     return nw.from_dict(others, backend=implementation).to_native()
-
-
-def _for_pandas(entries: Any) -> Any:
-    return in_pandas(entries) if isinstance(entries, nw.Series) else entries
 
 
 def in_pandas(series: Any) -> pd.Series:
@@ -232,16 +300,12 @@ def _for_others(entries: Any, like: Any) -> Any:
         same = entries.implementation == nw.from_native(like, eager_only=True).implementation
         return entries.to_native() if same else _held(entries.to_list(), like)
     if isinstance(entries, pd.Series):
-        if isinstance(like, pa.Table) and not _holds_objects(entries):
+        if isinstance(like, pa.Table) and entries.dtype != object:
             with contextlib.suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
                 return pa.chunked_array([pa.Array.from_pandas(entries)])
         missing = entries.isna()
         return _held([None if gone else entry for entry, gone in zip(entries.tolist(), missing, strict=True)], like)
     return _held(list(entries), like)
-
-
-def _holds_objects(entries: pd.Series) -> bool:
-    return isinstance(entries.dtype, np.dtype) and entries.dtype.kind == "O"
 
 
 def _held(entries: list[Any], like: Any) -> Any:
@@ -251,6 +315,13 @@ def _held(entries: list[Any], like: Any) -> Any:
     except Exception:  # every library has errors of its own
         return [None if entry is None else as_text(entry) for entry in entries]
     return entries
+
+
+def free_name(name: str, names: Collection[str]) -> str:
+    """Return a name that is not among others: the name itself, with as many `_` in front as that takes."""
+    while name in names:
+        name = f"_{name}"
+    return name
 
 
 def as_text(entry: Any) -> str:

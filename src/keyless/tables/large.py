@@ -1,8 +1,8 @@
 """Parquet files of many numbers → tables, a batch of rows at a time.
 
 A file, or a folder of files, of `memory.LARGE_CELLS` cells or more is read in batches straight into one array; the
-file's own frame is not kept, and whatever needs its entries reads them again (see `kept`). The array of a folder is in
-a file of its own, mapped into memory: its rows need not fit there, and workers of a cluster write and read their
+file's own frame is not kept, and whatever needs its entries reads them again (see `parquet`). The array of a folder is
+in a file of its own, mapped into memory: its rows need not fit there, and workers of a cluster write and read their
 part of it. That is for files whose columns are numbers, whole numbers and booleans; columns named in `drop`, `within`
 or `id` may be of any type. Other files (text, categories, dates, an index of pandas) are read whole, as small ones are.
 
@@ -32,12 +32,11 @@ from keyless.tables.column_use import UsedColumn, is_named_like_id, look
 from keyless.tables.columns import Column
 from keyless.tables.files import File, check_names, damaged_parquet, file_name
 from keyless.tables.ids import doubtful_ids, id_column, is_called_id, named_rows, row_numbers
-from keyless.tables.large_file import LargeFile, keep, parquet_files
-from keyless.tables.memory import check_memory, is_large
+from keyless.tables.memory import is_large
 from keyless.tables.on_disk import NumbersOnDisk
+from keyless.tables.parquet import LargeFile, check_entries, keep, parquet_files, to_pandas
 from keyless.tables.reading_options import Reading, nothing_used
 from keyless.tables.table import Table
-from keyless.tables.typed import check_entries, to_pandas
 
 __all__ = ["ROUNDING", "read_folder", "read_large"]
 
@@ -141,9 +140,8 @@ def _read(
         found.append(looked)
     # Everything else is a number, and is looked at batch by batch.
     streamed = [number for number, one in enumerate(found) if one is None]
-    watch = ColumnWatch([schema.field(number) for number in streamed])
     numbers: _InMemory | NumbersOnDisk = NumbersOnDisk(files) if path.is_dir() else _InMemory(path, reading)
-    values, mask = numbers.read(rows, watch) if streamed else (np.empty((rows, 0)), None)
+    values, mask, watch = numbers.read(rows, [schema.field(number) for number in streamed])
     for place, number in enumerate(streamed):
         found[number] = watch.found(place, columns[number], as_number=wishes[number] == "as_number")
     complete = [one for one in found if one is not None]
@@ -186,20 +184,20 @@ class _InMemory:
     def __init__(self, path: Path, reading: Reading) -> None:
         self.path, self.reading = path, reading
 
-    def read(self, rows: int, watch: ColumnWatch) -> tuple[NumpyArray, BoolArray | None]:
-        width = len(watch.fields)
+    def read(self, rows: int, fields: Sequence[pa.Field]) -> tuple[NumpyArray, BoolArray | None, ColumnWatch]:
+        """Return the numbers of some columns, their mask, and what was seen of them."""
+        width = len(fields)
         for dtype in (np.float32, np.float64):
-            check_memory(
+            self.reading.check_memory(
                 rows * width * (np.dtype(dtype).itemsize + 1) + 2 * BUFFERS,
-                max_memory=self.reading.max_memory,
                 where=file_name(self.path),
                 what=f"a table of {rows} × {width} numbers",
             )
-            watch.begin(check=dtype == np.float32)
+            watch = ColumnWatch(fields, check=dtype == np.float32)
             values = np.empty((rows, width), dtype=dtype)
-            read = read_numbers(self.path, watch, values)
+            mask = read_numbers(self.path, watch, values) if width else None
             if watch.precise:
-                return values, read
+                return values, mask, watch
         raise AssertionError  # double precision is always enough
 
     def packed(self, values: NumpyArray, mask: Any, kept: Sequence[int]) -> tuple[NumpyArray, Any]:

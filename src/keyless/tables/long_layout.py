@@ -10,7 +10,6 @@ import pandas as pd
 
 from keyless.errors import InputError
 from keyless.tables.frames import nullable
-from keyless.tables.memory import check_memory
 from keyless.tables.reading_options import Reading, shown
 
 __all__ = ["widened"]
@@ -50,9 +49,8 @@ def widened(
     except (TypeError, ValueError, NotImplementedError) as error:
         raise InputError(f"{where}: must name rows and columns by text or numbers in the long layout.") from error
     shape = (len(row_names), len(column_names))
-    check_memory(
+    reading.check_memory(
         shape[0] * shape[1] * 40,
-        max_memory=reading.max_memory,
         where=where,
         what=f"a table of {shape[0]} × {shape[1]} entries",
     )

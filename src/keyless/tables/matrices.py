@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from keyless.arrays import BoolArray, FloatArray, IntArray, NumpyArray, as_matri
 from keyless.block import Block
 from keyless.errors import InputError
 from keyless.tables.ids import row_numbers
-from keyless.tables.memory import check_memory, in_words, is_large
+from keyless.tables.memory import in_words, is_large
 from keyless.tables.observations import reordered
 from keyless.tables.places import Place, missing_extra
 from keyless.tables.reading_options import ColumnUse, Kind, Reading, option, shown
@@ -55,8 +55,7 @@ def read_array(table: Any, *, name: str, reading: Reading) -> Parts:
         return _read_large(table, name=name, reading=reading)
     values = to_numpy(as_matrix(table, name=name, allow_missing=True))
     given = table if isinstance(table, np.ndarray) else values
-    uses = _array_uses(given, name, reading)
-    kept = [k for k, use in enumerate(uses) if use.columns]
+    uses, kept = _array_uses(given, name, reading)
     dropped = len(kept) < len(uses)
     keep = dropped or (given.dtype.kind in "biuf" and given.dtype != np.float64)
     matrix = given.copy() if keep else None
@@ -65,18 +64,26 @@ def read_array(table: Any, *, name: str, reading: Reading) -> Parts:
     return block, matrix, uses
 
 
-def _array_uses(given: Any, name: str, reading: Reading) -> tuple[ColumnUse, ...]:
-    kind, reason = _KINDS.get(given.dtype.kind, ("number", "numbers"))
+def _uses(
+    columns: Sequence[str], dtype: Any, name: str, reading: Reading, left: Mapping[int, str] | None = None
+) -> tuple[ColumnUse, ...]:
+    """Return what becomes of each column: all are used but those that the caller names, and those in `left`."""
+    kind, reason = _KINDS.get(dtype.kind, ("number", "numbers"))
     uses = []
-    for k in range(given.shape[1]):
-        column = f"{name}_{k}"
-        if (wish := reading.wish(name, column)) in ("drop", "within"):
-            uses.append(ColumnUse(column, "left out", f"named in {option(reading.door, wish)}"))
-        else:
-            uses.append(ColumnUse(column, kind, reason, (column,)))
-    if not any(use.columns for use in uses):
-        raise InputError(f"{name}: must have at least one column that is used; all are named in drop or within.")
+    for k, column in enumerate(columns):
+        wish = reading.wish(name, column)
+        why = f"named in {option(reading.door, wish)}" if wish in ("drop", "within") else (left or {}).get(k)
+        uses.append(ColumnUse(column, kind, reason, (column,)) if why is None else ColumnUse(column, "left out", why))
     return tuple(uses)
+
+
+def _array_uses(given: Any, name: str, reading: Reading) -> tuple[tuple[ColumnUse, ...], list[int]]:
+    """Return what becomes of the columns of an array, and the numbers of those that are used."""
+    uses = _uses([f"{name}_{k}" for k in range(given.shape[1])], given.dtype, name, reading)
+    kept = [k for k, use in enumerate(uses) if use.columns]
+    if not kept:
+        raise InputError(f"{name}: must have at least one column that is used; all are named in drop or within.")
+    return uses, kept
 
 
 def _is_large_array(table: Any) -> bool:
@@ -89,8 +96,7 @@ def _read_large(table: Any, *, name: str, reading: Reading) -> Parts:
 
     Numbers stay in their precision; whole numbers go where they are exact, single precision up to 16 bits.
     """
-    uses = _array_uses(table, name, reading)
-    kept = [k for k, use in enumerate(uses) if use.columns]
+    uses, kept = _array_uses(table, name, reading)
     chosen: Any = slice(None) if len(kept) == len(uses) else kept
     single = table.dtype.itemsize <= (4 if table.dtype.kind == "f" else 2)
     dtype = np.dtype(np.float32 if single else np.float64)
@@ -130,12 +136,7 @@ def is_anndata(table: Any) -> bool:
 
 
 def read_h5ad(place: Place, reading: Reading) -> Any:
-    """Return the AnnData of a file.
-
-    Args:
-        place: the file.
-        reading: limits.
-    """
+    """Return the AnnData of a file."""
     if not place.path.is_file():
         raise InputError(f"{place.where}: must be a file; there is none at {shown(place.path)}.")
     try:
@@ -149,7 +150,7 @@ def read_h5ad(place: Place, reading: Reading) -> Any:
             # A small file may hold a lot, compressed.
             file.visititems(lambda _name, part: sizes.append(int(getattr(part, "nbytes", 0))))
         what = f"an AnnData of {in_words(sum(sizes))}"
-        check_memory(2 * sum(sizes), max_memory=reading.max_memory, where=place.where, what=what)
+        reading.check_memory(2 * sum(sizes), where=place.where, what=what)
         return read(place.path)
     except InputError:
         raise
@@ -186,31 +187,23 @@ def _read(
             f"{name}: must be a table with at least one row and one column; found shape {tuple(table.shape)}."
         )
     rows, width = table.shape
-    check_memory(
-        25 * rows * width, max_memory=reading.max_memory, where=name, what=f"a table of {rows} × {width} numbers"
-    )
+    reading.check_memory(25 * rows * width, where=name, what=f"a table of {rows} × {width} numbers")
     if table.dtype.kind not in "biuf":
         raise InputError(f"{name}: must hold real numbers; found dtype {table.dtype}.")
     values = np.asarray(as_matrix(dense(table, zero=zero), name=name, allow_missing=True), dtype=np.float64)
     low, high = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
-    kind, reason = _KINDS.get(table.dtype.kind, ("number", "numbers"))
-    uses = []
-    for k, column_name in enumerate(columns):
-        if (wish := reading.wish(name, column_name)) in ("drop", "within"):
-            uses.append(ColumnUse(column_name, "left out", f"named in {option(reading.door, wish)}"))
-        elif np.isnan(low[k]):
-            uses.append(ColumnUse(column_name, "left out", "no entry is observed"))
-        elif rows > 1 and low[k] == high[k]:
-            uses.append(ColumnUse(column_name, "left out", f"every observed entry is the same, {low[k]:.6g}"))
-        else:
-            uses.append(ColumnUse(column_name, kind, reason, (column_name,)))
+    left = {
+        int(k): f"every observed entry is the same, {low[k]:.6g}" for k in np.flatnonzero((low == high) & (rows > 1))
+    }
+    left |= {int(k): "no entry is observed" for k in np.flatnonzero(np.isnan(low))}
+    uses = _uses(columns, table.dtype, name, reading, left)
     kept = [k for k, use in enumerate(uses) if use.columns]
     if not kept:
         advice = "" if zero else " If what is not stored means 0, say unstored='zero'."
         raise InputError(f"{name}: must have at least one column whose entries differ; found none.{advice}")
     values = values[:, kept]
     block = Block(values, ~np.isnan(values), name, tuple(columns[k] for k in kept), row_ids)
-    return block, table.copy(), tuple(uses)
+    return block, table.copy(), uses
 
 
 def dense(table: Any, *, zero: bool) -> Any:
@@ -248,54 +241,36 @@ def filled(
         rows: row for each row of the result, −1 for none.
         unstored_missing: whether what a sparse matrix does not store is missing, rather than 0.
     """
-    made = np.empty((len(rows), len(uses)), dtype=_dtype(block, matrix, uses))
-    gaps = False
-    for part in [slice(None)] if is_sparse(matrix) else _batches(*made.shape):
-        made[part] = _filled_part(block, matrix, uses, values[part], rows[part], unstored_missing=unstored_missing)
-        gaps = gaps or bool(np.isnan(made[part]).any())
-    return made if gaps or matrix is None else made.astype(matrix.dtype, copy=False)
-
-
-def _dtype(block: Block, matrix: Any, uses: Sequence[ColumnUse]) -> Any:
-    """Return the type of a whole array; what is left out may be missing, which needs a type that can say so."""
+    kept, sparse = np.array([bool(use.columns) for use in uses]), is_sparse(matrix)
     given = block.values.dtype if matrix is None else matrix.dtype
-    return given if all(use.columns for use in uses) else np.result_type(given, np.float32)
+    # What is left out may be missing, which needs a type that can say so.
+    made = np.empty((len(rows), len(uses)), dtype=given if kept.all() else np.result_type(given, np.float32))
+    gaps = False
+    for part in [slice(None)] if sparse else _batches(*made.shape):
+        here, taken = rows[part] >= 0, np.maximum(rows[part], 0)
+        observed = block.mask[taken] & here[:, None]
+        if matrix is None:
+            made[part] = np.where(observed, block.values[taken], values[part].astype(given, copy=False))
+        else:
+            # Observed entries that are not stored are zeros.
+            whole = _stored(matrix, taken, given, fill=0) if sparse else np.asarray(matrix)[taken]
+            made[part, kept] = np.where(observed, whole[:, kept], _as_type(values[part], given))
+            if not kept.all():
+                if unstored_missing and sparse:
+                    whole = _stored(matrix, taken, made.dtype, fill=np.nan)
+                made[part, ~kept] = np.where(here[:, None], whole[:, ~kept], np.nan)
+        gaps = gaps or bool(np.isnan(made[part]).any())
+    return made if gaps or matrix is None else made.astype(given, copy=False)
 
 
-def _filled_part(
-    block: Block,
-    matrix: Any,
-    uses: Sequence[ColumnUse],
-    values: FloatArray,
-    rows: IntArray,
-    *,
-    unstored_missing: bool,
-) -> NumpyArray:
-    here, taken = rows >= 0, np.maximum(rows, 0)
-    observed = block.mask[taken] & here[:, None]
-    if matrix is None:
-        return np.where(observed, block.values[taken], values.astype(block.values.dtype, copy=False))
-    dtype = matrix.dtype
-    new: NumpyArray = np.asarray(values)
+def _as_type(values: FloatArray, dtype: Any) -> NumpyArray:
+    """Return numbers as a type: booleans by the nearer one, whole numbers rounded and within its range."""
     if dtype.kind == "b":
-        new = new > 0.5
-    elif dtype.kind in "iu":
+        return values > 0.5
+    if dtype.kind in "iu":
         limits = np.iinfo(dtype)
-        new = np.clip(np.round(new), float(limits.min), np.nextafter(float(limits.max), 0))
-    kept = np.array([bool(use.columns) for use in uses])
-    sparse = is_sparse(matrix)
-    # Observed entries that are not stored are zeros.
-    given = _stored(matrix, taken, dtype, fill=0) if sparse else np.asarray(matrix)[taken]
-    part = np.where(observed, given[:, kept], new.astype(dtype))
-    if kept.all():
-        return part
-    whole = np.empty((len(rows), len(uses)), dtype=_dtype(block, matrix, uses))
-    whole[:, kept] = part
-    whole[:, ~kept] = given[:, ~kept]
-    if unstored_missing and sparse:
-        whole[:, ~kept] = _stored(matrix, taken, whole.dtype, fill=np.nan)[:, ~kept]
-    whole[np.ix_(~here, ~kept)] = np.nan
-    return whole
+        values = np.clip(np.round(values), float(limits.min), np.nextafter(float(limits.max), 0))
+    return values.astype(dtype)
 
 
 def _stored(matrix: Any, rows: IntArray, dtype: Any, *, fill: float) -> NumpyArray:

@@ -10,9 +10,9 @@ import numpy as np
 
 from keyless.arrays import BoolArray, NumpyArray, batches
 from keyless.block import Block
-from keyless.cluster import OnDisk, current_workers, scratch_folder
+from keyless.cluster import OnDisk, ScratchFolder, current_workers
 from keyless.tables.batches import BUFFERS, ColumnWatch, kind_of, opened, read_numbers
-from keyless.tables.large_file import LargeFile
+from keyless.tables.parquet import LargeFile
 
 __all__ = ["NumbersOnDisk", "read_again"]
 
@@ -33,12 +33,17 @@ class NumbersOnDisk:
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
-        self.files, self.folder, self.workers = tuple(files), scratch_folder(), current_workers()
+        self.files, self.folder, self.workers = tuple(files), ScratchFolder(), current_workers()
         self.source: Any = None
 
-    def read(self, rows: int, watch: ColumnWatch) -> tuple[NumpyArray, Any]:
-        """Read all files, and return numbers and mask, mapped into memory; None for a mask that is True everywhere."""
-        shape = (rows, len(watch.fields))
+    def read(self, rows: int, fields: Sequence[Any]) -> tuple[NumpyArray, Any, ColumnWatch]:
+        """Read some columns of all files; return numbers and mask, mapped into memory, and what was seen of them.
+
+        The mask is None where it is True everywhere.
+        """
+        shape, watch = (rows, len(fields)), ColumnWatch(fields)
+        if not fields:
+            return np.empty(shape), None, watch
         sizes = [opened(path).metadata.num_rows for path in self.files]
         starts = np.cumsum([0, *sizes]).tolist()
         # Of each file that is read, what is read ahead, and a mask of its own.
@@ -49,7 +54,7 @@ class NumbersOnDisk:
         for dtype in ("float32", "float64"):
             # A mask is a byte per number.
             values = OnDisk(str(self.folder.path / dtype), shape, dtype).allocate(beside=rows * shape[1])
-            watch.begin(check=dtype == "float32")
+            watch = ColumnWatch(fields, check=dtype == "float32")
             watch.centred(self.files)
             parts = [
                 self.workers.start(_read_file, str(path), watch.starting(start), values, seen)
@@ -62,10 +67,10 @@ class NumbersOnDisk:
                 break
             Path(values.path).unlink()
         if not any(gaps for _, gaps in found):
-            return values.mapped, None
+            return values.mapped, None, watch
         whole = [(starts[k], starts[k + 1]) for k, (_, gaps) in enumerate(found) if not gaps]
         self.workers.fetch([self.workers.start(_mark_all, seen, *part) for part in whole])
-        return values.mapped, seen.mapped
+        return values.mapped, seen.mapped, watch
 
     def packed(self, values: NumpyArray, mask: Any, kept: Sequence[int]) -> tuple[NumpyArray, Any]:
         """Return the columns that are kept, written anew where some are not."""
@@ -97,7 +102,7 @@ def read_again(kept: LargeFile, columns: Sequence[Any]) -> tuple[NumbersOnDisk, 
     if strange:
         raise ValueError(f"columns must be columns of numbers of {kept.where}")
     rows = sum(opened(path).metadata.num_rows for path in kept.files)
-    values, mask = numbers.read(rows, ColumnWatch([schema.field(name) for name in columns]))
+    values, mask, _ = numbers.read(rows, [schema.field(name) for name in columns])
     return numbers, values, np.broadcast_to(np.True_, values.shape) if mask is None else mask
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,51 +16,31 @@ import pyarrow as pa
 from narwhals.exceptions import DuplicateError
 
 from keyless.block import Block
-from keyless.cluster import scratch_folder
+from keyless.cluster import ScratchFolder
 from keyless.errors import InputError
+from keyless.tables.batches import numbers_of
 from keyless.tables.column_use import UsedColumn, check_marks, encode, look
 from keyless.tables.columns import Column, first_signalling
 from keyless.tables.databases import is_sqlite, read_duckdb, read_sqlite
-from keyless.tables.dialect import Dialect
 from keyless.tables.files import STDIN, File, file_name, open_file, read_text
-from keyless.tables.frames import as_text, from_records, without_views
+from keyless.tables.frames import Dialect, Form, Given, as_text, from_records, without_views
 from keyless.tables.ids import doubtful_ids, id_column, named_rows, row_numbers
 from keyless.tables.large import read_folder, read_large
-from keyless.tables.large_frames import numbers_of
 from keyless.tables.long_layout import widened
 from keyless.tables.matrices import dense, is_anndata, is_sparse, read_anndata, read_array, read_h5ad, read_sparse
-from keyless.tables.memory import check_memory, is_large, memory_needed
+from keyless.tables.memory import is_large, memory_needed
 from keyless.tables.on_disk import NumbersOnDisk
+from keyless.tables.parquet import read_parquet, to_pandas
 from keyless.tables.places import place_of
 from keyless.tables.reading_options import ColumnUse, Reading, check_named, nothing_used, shown
 from keyless.tables.spreadsheets import read_sheet
-from keyless.tables.table import Form, Table
+from keyless.tables.table import Table
 from keyless.tables.table_names import name_reference
-from keyless.tables.typed import read_parquet, to_pandas
 
 __all__ = ["read_cells", "read_like", "read_table", "read_tables"]
 
 FEW_ROWS = 5
 """A table with fewer rows gets a note: nothing much can be told from it."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Given:
-    """A frame on its way to a table."""
-
-    native: Any
-    where: str
-    form: Form = "frame"
-    notes: tuple[str, ...] = ()
-    source: str | None = None
-    line: Callable[[int], int | None] = field(default=lambda _row: None, repr=False)
-    typed: frozenset[str] = frozenset()
-    dialect: Dialect = field(default_factory=Dialect)
-
-    @property
-    def is_file(self) -> bool:
-        """Whether entries are cells of a text file."""
-        return self.form == "cells"
 
 
 def read_tables(
@@ -89,9 +69,8 @@ def read_tables(
         return ordered, reference
     sizes = " and ".join(str(table.block.shape[0]) for table in ordered)
     there = [not isinstance(table.keeps, NumbersOnDisk) for table in ordered]
-    check_memory(
+    reading.check_memory(
         memory_needed([table.block.shape for table in ordered], in_memory=there),
-        max_memory=reading.max_memory,
         where="tables",
         what=f"linking tables of {sizes} rows",
         held=sum(_held(table.block) for table, here in zip(ordered, there, strict=True) if here),
@@ -176,7 +155,7 @@ def _is_dask(table: Any) -> bool:
 
 def _read_dask(table: Any, name: str, reading: Reading) -> Table:
     """Read a frame of Dask: its partitions become files of a folder, written by whoever computes them."""
-    scratch = scratch_folder()
+    scratch = ScratchFolder()
     folder = scratch.path / name.replace("/", "-")
     table.to_parquet(str(folder), write_index=False)
     read = _read_path(folder, name, reading)
@@ -185,12 +164,12 @@ def _read_dask(table: Any, name: str, reading: Reading) -> Table:
     return replace(read, source=None)
 
 
-def _framed(table: Any, name: str) -> _Given | None:
+def _framed(table: Any, name: str) -> Given | None:
     """Return a frame of any library, or dictionaries one per row; None for anything else."""
     if isinstance(table, list | tuple) and table and all(isinstance(row, Mapping) for row in table):
         records = from_records(table)
         _check_signalling(records, name)
-        return _Given(records, name, "records")
+        return Given(records, name, "records")
     if isinstance(table, nw.DataFrame | nw.LazyFrame):
         table = table.to_native()
     if isinstance(table, pa.Table):
@@ -202,7 +181,7 @@ def _framed(table: Any, name: str) -> _Given | None:
         if isinstance(frame, nw.LazyFrame):
             # Only polars' lazy frames can be had again from eager ones.
             lazy = frame.implementation.is_polars()
-            return _Given(frame.collect().to_native(), name, "lazy" if lazy else "frame")
+            return Given(frame.collect().to_native(), name, "lazy" if lazy else "frame")
         nw.from_native(table, eager_only=True).columns  # noqa: B018 — asking finds columns that occur twice
     except DuplicateError as error:
         twice = _first_twice(map(str, getattr(table, "columns", ())))
@@ -210,7 +189,7 @@ def _framed(table: Any, name: str) -> _Given | None:
         raise InputError(f"{name}: must have different column names; {said} twice. Rename one.") from error
     except TypeError:
         return None
-    return _Given(table, name)
+    return Given(table, name)
 
 
 def _check_signalling(frame: pd.DataFrame, name: str) -> None:
@@ -226,35 +205,37 @@ def _check_signalling(frame: pd.DataFrame, name: str) -> None:
 
 
 def _read_path(path: str | Path, name: str, reading: Reading) -> Table:
-    if place_of(path).kind != "file":
-        return _read_frame(_read_part(path, reading), name, reading)
-    if Path(path).is_dir():
-        folder = read_folder(Path(path), name=name, source=str(path), reading=reading)
-        if isinstance(folder, Table):
-            return folder
-        return _read_frame(_laid_out(_Given(folder, file_name(path), source=str(path)), reading), name, reading)
-    file = open_file(path, max_memory=reading.max_memory)
-    large = read_large(file, name=name, source=str(path), reading=reading) if file.parquet else None
-    return _read_frame(_read_file(file, path, reading), name, reading) if large is None else large
+    file = None
+    if place_of(path).kind == "file":
+        if Path(path).is_dir():
+            folder = read_folder(Path(path), name=name, source=str(path), reading=reading)
+            if isinstance(folder, Table):
+                return folder
+            return _read_frame(_laid_out(Given(folder, file_name(path), source=str(path)), reading), name, reading)
+        file = open_file(path, max_memory=reading.max_memory)
+        large = read_large(file, name=name, source=str(path), reading=reading) if file.parquet else None
+        if large is not None:
+            return large
+    return _read_frame(_read_whole(path, reading, file), name, reading)
 
 
-def _read_part(path: str | Path, reading: Reading) -> _Given:
-    """Read a sheet of a spreadsheet or a table of a database."""
+def _read_whole(path: str | Path, reading: Reading, file: File | None = None) -> Given:
+    """Read a file, or a sheet or table in one, as a frame.
+
+    Args:
+        path: where it is.
+        reading: how to read it.
+        file: the same, where it is open already: standard input is read once.
+    """
     place = place_of(path)
-    if place.kind == "database" and not is_sqlite(place.path):
-        return _laid_out(_Given(read_duckdb(place, reading), place.where, source=str(path)), reading)
-    text = read_sqlite(place, reading) if place.kind == "database" else read_sheet(place, reading)
-    given = _Given(text.frame, place.where, "cells", text.notes, str(path), text.line, text.typed, text.dialect)
-    return _laid_out(given, reading)
-
-
-def _read_file(file: File, path: str | Path, reading: Reading) -> _Given:
-    source = None if file.path is None else str(path)
-    if file.parquet:
-        return _laid_out(_Given(read_parquet(file, reading), file.where, source=source), reading)
-    text = read_text(file, reading)
-    given = _Given(text.frame, file.where, "cells", text.notes, source, text.line, dialect=text.dialect)
-    return _laid_out(given, reading)
+    if place.kind == "sheet":
+        given = read_sheet(place, reading)
+    elif place.kind == "database":
+        given = read_sqlite(place, reading) if is_sqlite(place.path) else read_duckdb(place, reading)
+    else:
+        file = open_file(path, max_memory=reading.max_memory) if file is None else file
+        given = read_parquet(file, reading) if file.parquet else read_text(file, reading)
+    return _laid_out(replace(given, source=None if str(path) == STDIN else str(path)), reading)
 
 
 def read_cells(path: str | Path, reading: Reading | None = None) -> pd.DataFrame:
@@ -265,26 +246,22 @@ def read_cells(path: str | Path, reading: Reading | None = None) -> pd.DataFrame
         reading: how to read it.
     """
     reading = replace(Reading() if reading is None else reading, skip=0, header=1, footer=0, layout="wide")
-    if place_of(path).kind == "file":
-        given = _read_file(open_file(path, max_memory=reading.max_memory), path, reading)
-    else:
-        given = _read_part(path, reading)
-    frame: pd.DataFrame = given.native
+    frame: pd.DataFrame = _read_whole(path, reading).frame
     return frame.map(lambda cell: "" if pd.isna(cell) else str(cell))
 
 
-def _laid_out(given: _Given, reading: Reading) -> _Given:
+def _laid_out(given: Given, reading: Reading) -> Given:
     """Return a frame in the wide layout."""
     if reading.layout == "wide":
         return given
-    native = given.native
+    native = given.frame
     if isinstance(native, pa.Table):
         frame = to_pandas(native, where=given.where)
     else:
         frame = nw.from_native(native, eager_only=True).to_pandas()
     wide, notes = widened(frame, where=given.where, reading=reading, is_file=given.is_file)
     form: Form = "cells" if given.is_file else "frame"
-    return replace(given, native=wide, form=form, notes=given.notes + notes, line=lambda _row: None)
+    return replace(given, frame=wide, form=form, notes=given.notes + notes, line=lambda _row: None)
 
 
 def _first_twice(labels: Iterable[str]) -> str | None:
@@ -292,8 +269,8 @@ def _first_twice(labels: Iterable[str]) -> str | None:
     return next((label for label, count in Counter(labels).items() if count > 1), None)
 
 
-def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
-    frame = nw.from_native(given.native, eager_only=True)
+def _read_frame(given: Given, name: str, reading: Reading) -> Table:
+    frame = nw.from_native(given.frame, eager_only=True)
     labels = [str(label) for label in frame.columns]
     twice = _first_twice(labels)
     if twice is not None:
@@ -315,7 +292,7 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
         _column(given, reading, label, frame.get_column(whole))
         for label, whole in zip(labels, frame.columns, strict=True)
     ]
-    indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
+    indexed = given.index is not None
     looks = [partial(_look, column, reading.wish(name, column.name)) for column in columns]
     if is_large(*frame.shape):
         values, mask, found = numbers_of(looks, len(frame))
@@ -332,7 +309,7 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
     if id_at is not None:
         row_ids = frame.get_column(frame.columns[id_at]).to_list()
     elif indexed:
-        row_ids = given.native.index
+        row_ids = given.index
     if not values.shape[1]:
         raise nothing_used(uses, len(frame), where=given.where)
     block_columns = tuple(column for use in uses for column in use.columns)
@@ -345,7 +322,7 @@ def _read_frame(given: _Given, name: str, reading: Reading) -> Table:
     block = Block(values, mask, name, block_columns, row_ids)
     return Table(
         block,
-        given.native,
+        given.frame,
         indexed=indexed,
         uses=uses,
         notes=(*given.notes, *doubtful_ids(columns, found)),
@@ -368,7 +345,7 @@ def _with_mark(dialect: Dialect, uses: Sequence[ColumnUse], reading: Reading) ->
     return replace(dialect, decimal=",") if commas or reading.mark == "," else dialect
 
 
-def _column(given: _Given, reading: Reading, label: str, series: Any) -> Column:
+def _column(given: Given, reading: Reading, label: str, series: Any) -> Column:
     return Column(
         label,
         series,
@@ -394,18 +371,14 @@ def read_like(rows: Any, *, like: Table, reading: Reading | None = None) -> Tabl
     if isinstance(rows, str | Path) and place_of(rows).kind == "anndata":
         rows = read_h5ad(place_of(rows), reading)
     if isinstance(rows, str | Path):
-        given: _Given | None = (
-            _read_file(open_file(rows, max_memory=reading.max_memory), rows, reading)
-            if place_of(rows).kind == "file"
-            else _read_part(rows, reading)
-        )
+        given: Given | None = _read_whole(rows, reading)
     elif is_anndata(rows) or is_sparse(rows):
         given = None
     else:
         given = _laid_out(framed, reading) if (framed := _framed(rows, like.name)) is not None else None
     if given is None:
         return _like_matrix(rows, like, reading)
-    frame = nw.from_native(given.native, eager_only=True)
+    frame = nw.from_native(given.frame, eager_only=True)
     labels = {str(label): label for label in frame.columns}
     if not any(use.name in labels for use in like.uses if use.columns):
         raise InputError(f"rows: must have at least one of the columns of {like.name}, {', '.join(like.columns)}.")
@@ -419,14 +392,13 @@ def read_like(rows: Any, *, like: Table, reading: Reading | None = None) -> Tabl
         elif use.columns:
             parts.append(np.full((len(frame), len(use.columns)), np.nan))
     values = np.concatenate(parts, axis=1)
-    indexed = isinstance(given.native, pd.DataFrame) and not given.native.index.equals(pd.RangeIndex(len(frame)))
     row_ids: Any = row_numbers(len(frame))
     if like.id_column is not None and like.id_column in labels:
         row_ids = frame.get_column(labels[like.id_column]).to_list()
-    elif indexed:
-        row_ids = given.native.index
+    elif given.index is not None:
+        row_ids = given.index
     block = Block(values, ~np.isnan(values), like.name, like.columns, row_ids)
-    return Table(block, given.native, indexed=indexed, uses=like.uses, form=given.form)
+    return Table(block, given.frame, indexed=given.index is not None, uses=like.uses, form=given.form)
 
 
 def _like_matrix(rows: Any, like: Table, reading: Reading) -> Table:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from keyless.arrays import check_count
-from keyless.errors import InputError
+from keyless.errors import InputError, check_among
+from keyless.tables.memory import check_memory
 from keyless.tables.numbers import NumberStyle
 
 __all__ = [
@@ -134,10 +135,7 @@ class Reading:
             for one in given.values() if isinstance(given, Mapping) else (given,):
                 self._check(name, one)
         for name, options in (("layout", ("wide", "long")), ("unstored", ("auto", "missing", "zero"))):
-            if getattr(self, name) not in options:
-                raise InputError(
-                    f"{name}: must be one of {', '.join(map(repr, options))}; found {getattr(self, name)!r}."
-                )
+            check_among(name, getattr(self, name), options)
         if not isinstance(self.missingness, bool):
             raise InputError(f"missingness: must be True or False; found {self.missingness!r}.")
         check_count(self.max_line, name="max_line")
@@ -164,6 +162,10 @@ class Reading:
         given = {name: getattr(self, name) for name in _BY_TABLE}
         own = {name: value.get(table, value.get("")) for name, value in given.items() if isinstance(value, Mapping)}
         return replace(self, **own) if own else self
+
+    def check_memory(self, needed: int, *, where: str, what: str, held: int = 0) -> None:
+        """Refuse what cannot fit into the memory that may be used; see `memory.check_memory`."""
+        check_memory(needed, max_memory=self.max_memory, where=where, what=what, held=held)
 
     @property
     def mark(self) -> str | None:
@@ -270,8 +272,7 @@ class ColumnUse:
     coding: Coding | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise InputError(f"kind: must be one of {', '.join(map(repr, get_args(Kind)))}; found {self.kind!r}.")
+        check_among("kind", self.kind, get_args(Kind))
 
 
 def nothing_used(uses: Sequence[ColumnUse], rows: int, *, where: str) -> InputError:

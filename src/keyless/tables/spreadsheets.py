@@ -8,16 +8,16 @@ import re
 import zipfile
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 
 from keyless.errors import InputError
-from keyless.tables.dialect import Dialect
-from keyless.tables.files import Text, check_names
+from keyless.tables.files import given_cells
+from keyless.tables.frames import Dialect, Given
 from keyless.tables.layout import HEAD, find_body, find_top
-from keyless.tables.memory import check_memory, in_words
+from keyless.tables.memory import in_words
 from keyless.tables.places import Place, missing_extra
 from keyless.tables.reading_options import Reading, shown
 
@@ -35,8 +35,8 @@ _LARGEST_WHOLE = 1e15
 """Whole numbers below this are written without a decimal point."""
 
 
-def read_sheet(place: Place, reading: Reading) -> Text:
-    """Read all cells of a sheet as text; `Text.line` gives the row of the sheet.
+def read_sheet(place: Place, reading: Reading) -> Given:
+    """Read all cells of a sheet as text; `Given.line` gives the row of the sheet.
 
     Args:
         place: file and sheet.
@@ -51,7 +51,7 @@ def read_sheet(place: Place, reading: Reading) -> Text:
         book = python_calamine.CalamineWorkbook.from_path(str(place.path))
         sheet = _sheet(book, place)
         cells = max(sheet.height, 1) * max(sheet.width, 1)
-        check_memory(200 * cells, max_memory=reading.max_memory, where=place.where, what=f"a sheet of {cells} cells")
+        reading.check_memory(200 * cells, where=place.where, what=f"a sheet of {cells} cells")
         values = sheet.to_python(skip_empty_area=False)
         merged = list(sheet.merged_cell_ranges or [])
     except OSError as error:
@@ -69,7 +69,7 @@ def _check_unpacked(place: Place, reading: Reading) -> None:
     """Refuse a small file that unpacks to more than fits, or whose cells lie far apart: all between them are held."""
 
     def check(needed: int, what: str) -> None:
-        check_memory(needed, max_memory=reading.max_memory, where=place.where, what=what)
+        reading.check_memory(needed, where=place.where, what=what)
 
     sheets = []
     # The older format is no archive, and the reader says what is wrong with others.
@@ -116,7 +116,7 @@ def _sheet(book: Any, place: Place) -> Any:
     return sheets[0]
 
 
-def _text(values: list[list[Any]], merged: Sequence[Any], place: Place, reading: Reading) -> Text:
+def _text(values: list[list[Any]], merged: Sequence[Any], place: Place, reading: Reading) -> Given:
     skip = reading.count("skip")
     head = [as_text(row) for row in values[skip or 0 : (skip or 0) + HEAD]]
     top = find_top(head, reading)
@@ -135,19 +135,17 @@ def _text(values: list[list[Any]], merged: Sequence[Any], place: Place, reading:
         return start + record + 1
 
     body = find_body(table, [], top.header, reading=reading, where=place.where, line=line)
-    if body is None or not len(body.places):
+    if body is None:
         raise InputError(f"{place.where}: must have rows below the row of column names; found none.")
-    names = [" ".join(name.split()) for name in body.names]
-    check_names(names, place.where)
-    kept = dict(zip(names, body.columns, strict=True))
-    frame = pd.DataFrame({name: pd.arrays.ArrowStringArray(column) for name, column in kept.items()})
+    body = replace(body, names=[" ".join(name.split()) for name in body.names])
     # Where numbers are stored as such their decimal mark is a point, whatever the text of other columns has.
     typed = frozenset(
         name
-        for name, k in zip(names, body.numbers, strict=True)
+        for name, k in zip(body.names, body.numbers, strict=True)
         if any(is_number(rows[place][k]) for place in body.places.tolist())
     )
-    return Text(frame, (*top.notes, *body.notes), lambda row: line(int(body.places[row])), typed, Dialect("sheet"))
+    notes = (*top.notes, *body.notes)
+    return given_cells(body, notes, where=place.where, line=line, dialect=Dialect("sheet"), typed=typed)
 
 
 def is_number(value: Any) -> bool:

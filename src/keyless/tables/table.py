@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -15,16 +15,12 @@ from keyless.arrays import BoolArray, FloatArray, IntArray
 from keyless.block import Block
 from keyless.errors import InputError
 from keyless.tables import matrices
-from keyless.tables.dialect import Dialect
-from keyless.tables.frames import build, taken, to_records
-from keyless.tables.large_file import LargeFile
+from keyless.tables.frames import Dialect, Form, build, taken, to_records
 from keyless.tables.on_disk import NumbersOnDisk
+from keyless.tables.parquet import LargeFile
 from keyless.tables.reading_options import ColumnUse
 
-__all__ = ["Form", "Table", "frame_like", "with_missingness"]
-
-
-Form = Literal["frame", "lazy", "records", "cells", "array", "sparse", "anndata"]
+__all__ = ["Table", "frame_like", "with_missingness"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,25 +164,25 @@ class Table:
         """
         return dict(self.each_entry(values, rows))
 
-    def each_entry(self, values: FloatArray, rows: IntArray) -> Iterator[tuple[Any, Any]]:
-        """Yield name and entries of each column, as `entries` returns them; one column of a large file at a time."""
+    def each_entry(self, values: FloatArray | None, rows: IntArray) -> Iterator[tuple[Any, Any]]:
+        """Yield name and entries of each column, as `entries` returns them; one column of a large file at a time.
+
+        Without values nothing is filled: entries of frames are missing then, and those of arrays are 0.
+        """
         if self.form in ("array", "sparse", "anndata"):
-            whole = self._whole(values, rows)
+            nothing = np.broadcast_to(0.0, (len(rows), len(self.columns)))
+            whole = self._whole(nothing if values is None else values, rows)
             yield from ((label, whole[:, k]) for k, label in enumerate(self.all_columns))
             return
         frame = self.native if isinstance(self.native, pd.DataFrame) or self.large_file is not None else self._frame
         for label, use in zip(self.all_columns, self.uses, strict=True):
-            yield (
-                label,
-                taken(
-                    frame if self.large_file is None else self.large_file.frame(label),
-                    label,
-                    rows,
-                    use=use,
-                    values=values[:, [self.places[name] for name in use.columns]],
-                    observed=self._observed(use, rows),
-                ),
-            )
+            source = frame if self.large_file is None else self.large_file.frame(label)
+            seen = self._observed(use, rows)
+            if values is None:
+                yield label, taken(source, label, np.where(seen, rows, -1))
+            else:
+                own = values[:, [self.places[name] for name in use.columns]]
+                yield label, taken(source, label, rows, use=use, values=own, observed=seen)
 
     def rebuilt(self, values: FloatArray, rows: IntArray, *, index: pd.Index | None = None) -> Any:
         """Return the caller's kind of table: observed entries as they are, others filled with the given numbers.
