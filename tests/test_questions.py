@@ -126,12 +126,10 @@ def test_without_a_map_rows_far_out_are_asked_for(strangers):
     values = strangers.tables[0].block.values
     scores = (values - values.mean(axis=0)) / values.std(axis=0)
     far = np.linalg.norm(scores, axis=1)
-    finding = [question.row for question in asked if question.why.startswith("It helps to find the map")]
-    assert np.mean(far[finding]) > np.quantile(far, 0.75)
-    # Two rows are known. From the fourth on, every second row checks the map, and is an ordinary one.
-    checking = [question.row for question in asked if question.why.startswith("It checks the map")]
-    assert checking == [asked[1].row, asked[3].row]
-    assert far[checking].max() < np.quantile(far, 0.9)
+    rows = [question.row for question in asked]
+    assert np.median(far[rows]) > np.median(far)
+    # Outliers are left aside: the tenth of the rows that lies farthest out.
+    assert far.argmax() not in rows
     first = asked[0]
     assert (first.table, first.row_id) == ("lab", f"P{first.row}")
     assert "Which row of 'lab' is" in repr(first)

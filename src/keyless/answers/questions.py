@@ -4,15 +4,13 @@ What helps depends on what is in doubt:
 
 * no map is believed: known pairs of rows pin a map as they pin a regression of one table's factors on the other's. So
   rows are asked for, one after the other, whose answers leave the map least uncertain (a greedy D-optimal design).
-  These rows lie far out and prove nothing about others. Once they may have led to the right map, every second question
-  is about an ordinary row: if the map foretells the partners of such rows, it is right;
+  Outliers are not asked for: what they say often does not hold for other rows;
 * a mirror image of the map fits as well: rows that every image moves far tell the images apart;
 * the map is believed, but rows are too alike: those rows are asked for whose answer settles most rows.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
@@ -24,7 +22,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from keyless.answers.distributions import distribution, likeliest_partners, soft_answers
-from keyless.answers.labels import row_number, stated
+from keyless.answers.labels import row_number
 from keyless.arrays import BoolArray, IntArray, NumpyArray, check_count
 from keyless.engine import Side
 from keyless.engine.foretold import far_out
@@ -46,10 +44,6 @@ _BETTER_THAN_A_GUESS = 1.5
 _FACTORS = 40
 """The most factors of the reference by which a map is pinned, of those that stand out of its noise. All count alike:
 both tables have weak ones in common, too."""
-
-_PINNED = 1 / 3
-"""Share of the factors of the reference that known rows must pin before ordinary rows are asked for as well, to check
-the map. Rows that fit a map of some factors help to find the others."""
 
 _TELL_IMAGES_APART = 3
 """Known rows that tell all mirror images apart: if a map is still in doubt, it is so for another reason."""
@@ -159,7 +153,7 @@ def _asked(links: LinkedTables, name: str, count: int, skip: Sequence[int]) -> l
     elif link.evidence.ambiguous and link.evidence.belief >= _CLEAR and len(told) < _TELL_IMAGES_APART:
         chosen = _telling_images_apart(links, name, free, count)
     else:
-        chosen = _pinning(links, name, free, count, told)
+        chosen = _pinning(links, free, count, told, link.evidence.verdict)
     rows = [row for row, *_ in chosen]
     listed = _candidates(links, name, rows)
     labels = links.tables[0].row_ids
@@ -187,44 +181,30 @@ def _candidates(links: LinkedTables, name: str, rows: Sequence[int]) -> list[tup
 # --- no map is believed ----------------------------------------------------------------------------------------------
 
 
-def _pinning(links: LinkedTables, name: str, free: BoolArray, count: int, told: IntArray) -> list[Chosen]:
-    """Return the rows that pin a map best, far out and spread over the factors; and rows that check the map."""
-    link, verdict = links.found[name], links.found[name].evidence.verdict
+def _pinning(links: LinkedTables, free: BoolArray, count: int, told: IntArray, verdict: str) -> list[Chosen]:
+    """Return the rows that pin a map best: far from the mean row, but no outliers, and spread over the factors."""
     rows = _evenly(np.arange(len(free)))
     scores = _factors(links, 0, rows, _FACTORS, signal=True)
-    size = scores.shape[1]
     among = np.flatnonzero(free[rows])
-    pinning = rows[among[design(scores[among], count, begun=scores[np.isin(rows, told)])]].tolist()
-    ordinary = rows[among[~far_out(scores)[among]]]
-    sure = np.where(link.permutation >= 0, link.probability, 0.0)[ordinary]
-    checking = ordinary[np.argsort(-sure, kind="stable")].tolist()
+    ordinary = among[~far_out(scores)[among]]
+    # Outliers are asked for only if no other rows are left.
+    among = ordinary if len(ordinary) >= count else among
+    chosen = rows[among[design(scores[among], count, begun=scores[np.isin(rows, told)])]]
+    size = scores.shape[1]
     far = np.sqrt(np.sum(scores**2, axis=1) / np.mean(np.sum(scores**2, axis=1)))
     distance = dict(zip(rows.tolist(), far.tolist(), strict=True))
-    chosen: list[Chosen] = []
-    for known in range(len(told) + 1, len(told) + 1 + min(count, len(among))):
-        beyond = known - max(math.ceil(_PINNED * size), _TELL_IMAGES_APART)
-        checks = beyond > 0 and beyond % 2 == 1
-        taken = {row for row, *_ in chosen}
-        row = next(row for row in (*(checking if checks else ()), *pinning, *checking) if row not in taken)
-        if checks:
-            why = (
-                "It checks the map between the tables: this row is an ordinary one, and its partner is surer than most."
-            )
-            then = (
-                f"When the map foretells some such answers, the verdict is expected to change from {verdict} to linked."
-            )
-        else:
-            why = (
-                f"It helps to find the map between the tables: this row is {distance[row]:.1f} times as far from the "
-                "mean row as rows are on average, and differs most from the rows that are known or asked for before."
-            )
-            then = (
-                f"The rows of the reference differ in {size} main directions; with this answer {min(known, size)} of "
-                f"them are known. From a third of them on, the verdict is expected to change from {verdict} to linked, "
-                "if the tables can be linked at all."
-            )
-        chosen.append((row, "map", why, then))
-    return chosen
+    return [
+        (
+            row,
+            "map",
+            f"It helps to find the map between the tables: this row is {distance[row]:.1f} times as far from the mean "
+            "row as rows are on average, and differs most from the rows that are known or asked for before.",
+            f"The rows of the reference differ in {size} main directions; with this answer {min(known, size)} of them "
+            f"are known. From a third of them on, the verdict is expected to change from {verdict} to linked, if the "
+            "tables can be linked at all.",
+        )
+        for known, row in enumerate(chosen.tolist(), start=len(told) + 1)
+    ]
 
 
 def _evenly(rows: IntArray) -> IntArray:
