@@ -119,17 +119,10 @@ def test_settled_rows_are_counted_answer_by_answer(rng):
         assert gain == pytest.approx(expected)
 
 
-def test_without_a_map_rows_far_out_are_asked_for(strangers):
+def test_without_a_map_it_is_said_why_a_row_is_asked_for(strangers):
     asked = strangers.questions(4)
     assert [question.kind for question in asked] == ["map"] * 4
     assert len({question.row for question in asked}) == 4
-    values = strangers.tables[0].block.values
-    scores = (values - values.mean(axis=0)) / values.std(axis=0)
-    far = np.linalg.norm(scores, axis=1)
-    rows = [question.row for question in asked]
-    assert np.median(far[rows]) > np.median(far)
-    # Outliers are left aside: the tenth of the rows that lies farthest out.
-    assert far.argmax() not in rows
     first = asked[0]
     assert (first.table, first.row_id) == ("lab", f"P{first.row}")
     assert "Which row of 'lab' is" in repr(first)
@@ -137,6 +130,25 @@ def test_without_a_map_rows_far_out_are_asked_for(strangers):
     assert first.expected in repr(first)
     # Nothing is known of their partners.
     assert all(question.candidates == () for question in asked)
+
+
+def test_without_a_map_rows_far_from_the_mean_are_asked_for_but_no_outliers(linked_by_hand):
+    rng = np.random.default_rng(3)
+    factors = rng.normal(size=(60, 3))
+    factors -= factors.mean(axis=0)
+    whitened = factors @ np.linalg.inv(np.linalg.cholesky(factors.T @ factors / 60)).T
+    far = np.linalg.norm(whitened, axis=1)
+    tables = {name: factors @ rng.normal(size=(3, 8)) + 0.01 * rng.normal(size=(60, 8)) for name in "ab"}
+    links = linked_by_hand(tables, [np.full(60, -1)], verdict="unlinkable")
+    asked = [question.row for question in links.questions(6)]
+    assert np.median(far[asked]) > np.quantile(far, 0.7)
+    assert far[asked].max() <= np.quantile(far, 0.9)
+    # They differ from each other: no two lie in nearly the same direction.
+    directions = whitened[asked[:3]] / far[asked[:3], None]
+    assert np.abs(np.triu(directions @ directions.T, 1)).max() < 0.8
+    # Where hardly any other row is left, outliers are asked for as well.
+    rest = links.questions(3, skip=np.argsort(far)[:57].tolist())
+    assert {question.row for question in rest} == set(np.argsort(far)[57:].tolist())
 
 
 def test_the_same_rows_are_asked_for_in_whatever_order_they_come(rng):
