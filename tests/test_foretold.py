@@ -1,5 +1,7 @@
 """Known pairs that were left out tell whether the map is right, and how often its first choices are."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,31 @@ def test_searches_that_were_told_less_do_not_vouch_for_what_the_link_states():
     assert Foretold(10, 3, 10 * 0.3, 0.0).belief(0.8) == pytest.approx((3 + 1.6) / (8 + 1.6))
     # Rows that were asked for because they lie far out are easier than others.
     assert Foretold(10, 9, 10 * 0.95, 0.0).belief(0.8) == pytest.approx((9 + 1.6) / (9.5 + 1.6))
+
+
+def test_searches_that_find_another_map_prove_nothing_about_this_one():
+    assert Foretold(10, 10, 10.0, 1e-12, agreement=0.9).proven
+    assert not Foretold(10, 10, 10.0, 1e-12, agreement=0.05).proven
+    assert not Foretold(10, 1, 10.0, 0.2, agreement=0.9).proven
+
+
+def test_agreement_is_the_share_of_rows_with_the_same_first_choice():
+    given, truth = tables(3)
+    left, right = Side(given["a"]), Side(given["b"])
+    place = np.argsort(left.order), np.argsort(right.order)
+    known = np.array([(place[0][row], place[1][column]) for row, column in some(truth, 0)])
+    limits = Limits((ROWS, ROWS), known=known)
+    form = Search([searched_views(left, right)[0]], limits, generations=1).run()
+    found = foretold.foretold_by_others(form, limits=limits)
+    assert found.proven
+    assert found.agreement > 0.8
+    # The same pairs, but a link whose rows prefer other partners.
+    ratios = np.roll(form.matching.ratios, 1, axis=1)
+    other = replace(form, matching=replace(form.matching, ratios=ratios))
+    found = foretold.foretold_by_others(other, limits=limits)
+    assert found.chance < 1e-3
+    assert found.agreement < 0.1
+    assert not found.proven
 
 
 @pytest.mark.parametrize("scales", ["auto", "rank"])

@@ -25,6 +25,11 @@ __all__ = ["FEWEST_KNOWN", "Foretold", "far_out", "foretold_by_others"]
 FEWEST_KNOWN = 4
 """Known pairs below which none is left out: at least three are needed to lead a search."""
 
+_AGREEING = 0.3
+"""Share of the rows whose first choice must be the same by the searches that left pairs out as by the link, on average.
+Otherwise these searches found another map than the link, and what they foretell says nothing about it. Of right links
+half of the pairs or more are found again, of wrong ones hardly any (see `keyless.engine.crossing.FOUND_AGAIN`)."""
+
 _BEFORE = 2.0
 """Pairs that are counted as foretold just as stated, before any left-out pair is looked at; see `Foretold.belief`."""
 
@@ -52,17 +57,19 @@ class Foretold:
         first: for how many of these pairs the true partner is the first choice.
         expected: for how many of these pairs that was expected, by the probabilities that were stated for these rows.
         chance: how likely these pairs would be foretold as well by a map that says nothing; 1 where none was left out.
+        agreement: share of rows whose first choice was the same by these searches as by the link.
     """
 
     pairs: int = 0
     first: int = 0
     expected: float = 0.0
     chance: float = 1.0
+    agreement: float = 1.0
 
     @property
     def proven(self) -> bool:
         """Whether known pairs prove the map."""
-        return self.chance < _PROVEN
+        return self.chance < _PROVEN and self.agreement >= _AGREEING
 
     def belief(self, stated: float) -> float:
         """Return what stated probabilities are to be multiplied by, so that they hold for the pairs left out.
@@ -98,6 +105,7 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
     telling = limits.known[~(far[0] | far[1])]
     always = limits.known[far[0] | far[1]]
     shares: list[float] = []
+    agreement: list[float] = []
     first, expected = 0, 0.0
     if len(limits.known) < FEWEST_KNOWN or not len(telling):
         return Foretold()
@@ -115,6 +123,7 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
             ratios = averaged_over_replicates(search.run(), limits=others)
         if ratios is None:
             break
+        agreement.append(float(np.mean(ratios.argmax(axis=1) == form.matching.ratios.argmax(axis=1))))
         chances = matched(ratios, None)[1].pairs
         for row, column in forgotten:
             expected += float(chances[row, int(np.argmax(ratios[row]))])
@@ -122,7 +131,9 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
             rank = max(int(np.sum(free >= ratios[row, column])), 1)
             first += rank == 1
             shares.append(rank / max(len(free), 1))
-    return Foretold(len(shares), first, expected, _chance(shares))
+    if not shares:
+        return Foretold()
+    return Foretold(len(shares), first, expected, _chance(shares), float(np.mean(agreement)))
 
 
 def far_out(factors: NumpyArray) -> BoolArray:
