@@ -37,6 +37,10 @@ _ODD_ONES = 2.0
 """How many rows may be without partner in tables that are taken to hold the same rows: a table may hold one or two odd
 rows."""
 
+_NEXT_TO_NOTHING = 1e-9
+"""Probability that a nat of log-likelihood ratio counts for where stated probabilities make no difference: so little
+that ratios of a thousand nats change no probability that anybody looks at."""
+
 
 def matched(ratios: NumpyArray, every_row: bool | None) -> tuple[IntArray, Posterior, bool]:
     """Return the match of each row, the probabilities of all pairs, and whether every row was given a partner.
@@ -62,11 +66,11 @@ def matched(ratios: NumpyArray, every_row: bool | None) -> tuple[IntArray, Poste
 def _every_row(ratios: NumpyArray) -> tuple[IntArray, Posterior, bool]:
     """Return what `matched` does where every row has a partner: however bad a match is, its row needs it.
 
-    The matches are those of which most are expected to be right, so they cannot contradict the probabilities.
+    The matches are those of which most are expected to be right, so they cannot contradict the probabilities. Where
+    several matchings are equally good by that, the one with the highest ratios is taken.
     """
     chances = posterior(_possible(ratios, every_row_matched(ratios)), every_row=True)
-    likelihood = np.where(np.isfinite(ratios), chances.pairs.toarray(), -np.inf)
-    return every_row_matched(likelihood), chances, True
+    return every_row_matched(chances.pairs.toarray() + _NEXT_TO_NOTHING * ratios), chances, True
 
 
 def _hold_the_same_rows(ratios: NumpyArray, permutation: IntArray, chances: Posterior) -> bool:
