@@ -234,7 +234,7 @@ def main() -> None:
     rows = [row for row in found if row is not None]
     if arguments.out is not None and arguments.out.exists():
         kept = json.loads(arguments.out.read_text())["rows"]
-        rows += [row for row in kept if row["tables"] not in arguments.pairs]
+        rows += [row for row in kept if row["tables"] in PAIRS and row["tables"] not in arguments.pairs]
         rows.sort(key=lambda row: list(PAIRS).index(row["tables"]))
     ratio = float(np.median([row["ratio"] for row in rows]))
     report(
