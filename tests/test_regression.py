@@ -54,23 +54,16 @@ def test_densities_are_those_of_the_multivariate_t(rng, tail):
     np.testing.assert_allclose(regression._log_density(np.sum(points**2, axis=1), 4, tail), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("exaggerated", [1.0, 6.0])
-def test_weights_let_partners_stand_out_most(rng, exaggerated):
-    """Both ratios estimate the same number. So weights add up to 1 at most, however far partners stand out."""
+def test_weights_let_partners_stand_out_most(rng):
     rows = np.arange(60)
-    sides = [
-        exaggerated * (rng.normal(size=(60, 60)).astype(np.float32) + gain * np.eye(60, dtype=np.float32))
-        for gain in (3.0, 1.5)
-    ]
+    sides = [rng.normal(size=(60, 60)).astype(np.float32) + gain * np.eye(60, dtype=np.float32) for gain in (3.0, 1.5)]
 
     def lost(weights):
         ratios = weights[0] * sides[0] + weights[1] * sides[1]
         return -identification(ratios, np.eye(60))
 
     best = optimize.minimize(lost, (0.5, 0.5), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-8})
-    assert (best.x.sum() > 1) == (exaggerated == 1.0)  # both cases are tried
-    expected = best.x / max(1.0, best.x.sum())
-    np.testing.assert_allclose(regression._weights(sides, (rows, rows)), expected, atol=0.02)
+    np.testing.assert_allclose(regression._weights(sides, (rows, rows)), best.x, atol=0.02)
 
 
 def test_relabelled_rows_have_relabelled_ratios(rng):

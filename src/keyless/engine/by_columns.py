@@ -421,7 +421,7 @@ class ColumnSearch:
         left, right = (own.factors(index) for own, index in zip(places, rows, strict=True))
         with one_thread():
             search = Search([View("identity", left, right)], limits.some(*rows), deadline=self.deadline)
-            permutation = matched_rows(search.run().matching.ratios, None)[0]
+            permutation = matched_rows(search.run().matching.ratios, None, crowded=True)[0]
         pairs = np.stack([rows[0], np.append(rows[1], -1)[permutation]], axis=1)
         return self.by_pairs(places, pairs[pairs[:, 1] >= 0], "canonical growth")
 

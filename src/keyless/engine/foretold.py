@@ -124,7 +124,7 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
         if ratios is None:
             break
         agreement.append(float(np.mean(ratios.argmax(axis=1) == form.matching.ratios.argmax(axis=1))))
-        chances = matched(ratios, None)[1].pairs
+        chances = matched(ratios, None, crowded=form.crowded)[1].pairs
         for row, column in forgotten:
             expected += float(chances[row, int(np.argmax(ratios[row]))])
             free = ratios[row, np.isfinite(ratios[row])]

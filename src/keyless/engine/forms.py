@@ -76,6 +76,14 @@ class Form:
     by_columns: bool = False
     searched: tuple[View, ...] = ()
 
+    @property
+    def crowded(self) -> bool:
+        """Whether rows may come in crowds.
+
+        A model of all columns is used for few rows, among which crowds arise by chance.
+        """
+        return not self.by_columns
+
 
 def searched_views(left: Side, right: Side) -> list[View]:
     """Return both tables on the kinds of scales on which a map is sought."""

@@ -21,7 +21,7 @@ from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.forms import Form, View, searched_views
 from keyless.engine.groups import FEWEST_GROUPS, exchanged, group_map, shared_groups, sharpened_by
 from keyless.engine.listed import ListedRows, listed_sharpness, mutual_first_choices
-from keyless.engine.matches import likely_matches, matched, sharpness
+from keyless.engine.matches import hardly_one_alone, likely_matches, matched, sharpness
 from keyless.engine.pair import PairLink, status_at
 from keyless.engine.refine import Refinement, identification
 from keyless.engine.search import Search, Start, outermost
@@ -128,7 +128,7 @@ def link_many_rows(left: Side, right: Side, task: Task, *, begun: Any = None, al
         if dense:
             form = _weighed(left, right, form, own, deadline)
             ratios = form.matching.ratios
-            permutation, chances, everybody = matched(ratios, every_row)
+            permutation, chances, everybody = matched(ratios, every_row, crowded=form.crowded)
         else:
             permutation, chances = _matched(ratios, common, by_groups=by_groups, deadline=deadline)
         if not by_groups and not hopeless:
@@ -198,7 +198,7 @@ def _from_outermost(left: Side, right: Side, limits: Limits, task: Task) -> _Pro
     early: list[Crossing] = []
     if not search.convincing:
         # There may be nothing to find: then the time for all rows would be wasted.
-        matches = matched(found.ratios, None)[0]
+        matches = matched(found.ratios, None, crowded=sample.crowded)[0]
         early = crossings(sample, matches, replace(task, limits=None, starts=begun, comparisons=1, callback=None))
     hopeless = bool(early) and early[0].hopeless
     chance = tuple(early) if hopeless else ()
@@ -218,7 +218,7 @@ def _matched(
     chances = posterior(ratios, every_row=everybody, common=common, **rest)
     remaining = partial(time_left, deadline)
     permutation = best_of_listed(ratios, chances.odds, every_row=everybody, remaining=remaining).permutation
-    if everybody:
+    if everybody or (common is None and hardly_one_alone(chances)):
         return permutation, chances
     if not by_groups:
         ratios = less_chance_fit(ratios, plain, permutation)

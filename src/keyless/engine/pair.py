@@ -6,21 +6,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from keyless.arrays import IntArray, NumpyArray
 from keyless.engine.columns import ColumnModel, are_few, has_gaps, is_narrow, stands_out, suits
 from keyless.engine.crossing import Crossing, crossings
 from keyless.engine.foretold import FEWEST_KNOWN, Foretold, foretold_by_others
 from keyless.engine.forms import Form, averaged_form, best_form, searched_views
-from keyless.engine.matches import matched, sharpness
+from keyless.engine.matches import likely_matches, matched, sharpness
 from keyless.engine.refine import CLEARLY_MORE, Matching, Refinement
 from keyless.engine.replicates import averaged_over_replicates
 from keyless.engine.search import Search, Start
 from keyless.engine.side import Side
+from keyless.engine.simulated import MOST_SIMULATED, power_on_drawn_tables, tempered
 from keyless.engine.task import Task
 from keyless.errors import CONVERGED, Status
 from keyless.model.factors import Factors
 from keyless.pairs.limits import Limits
+from keyless.pairs.posterior import Posterior
 from keyless.parallel import one_thread
 from keyless.progress import Deadline, cut_short, is_late
 
@@ -130,7 +133,32 @@ def compared(link: PairLink, left: Side, right: Side, task: Task) -> PairLink:
     with one_thread():
         found = crossings(link.form, permutation, own, sides=(left, right))
     link = replace(link, crossings=tuple(found))
+    believable = foretold.proven or not any(one.hopeless for one in found)
+    if believable and not is_late(task.deadline):
+        with one_thread(), cut_short(task.deadline):
+            link = _as_can_be_trusted(link, permutation, own.within((len(left), len(right))))
     return replace(link, status=status_at(task.deadline))
+
+
+def _as_can_be_trusted(link: PairLink, permutation: IntArray, limits: Limits) -> PairLink:
+    """Return a link with probabilities that hold on tables drawn from its map.
+
+    Args:
+        link: what was found.
+        permutation: its matches, rows in the engine's order.
+        limits: which pairs may be matched.
+    """
+    form = link.form
+    if form.by_columns or form.matching.predicted or max(form.matching.ratios.shape) > MOST_SIMULATED:
+        return link
+    # No pair of drawn tables is known beforehand.
+    unknown = replace(limits, known=limits.known[:0])
+    power = power_on_drawn_tables(form, permutation, every_row=link.every_row, limits=unknown)
+    chances = tempered(Posterior(sparse.csr_array(link.pairs), float(link.pairs.sum()), 0.0), power)
+    matches = link.permutation
+    if not link.every_row:
+        matches = likely_matches(matches, chances)
+    return replace(link, permutation=matches, probability=chances.answers(matches), pairs=chances.pairs.toarray())
 
 
 def find_pair(left: Side, right: Side, task: Task) -> PairLink:
@@ -171,13 +199,14 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
                     refined = columns.run(form.matching.coupling, common=form.matching.common)
                     if refined is not None and (by_columns is None or refined.better_than(by_columns)):
                         by_columns = refined
-            if by_columns is not None and _is_preferred(by_columns, form.matching):
+            # A map has far more freedom than a model of all columns, so it must be clearly better.
+            if by_columns is not None and CLEARLY_MORE * by_columns.strength >= form.matching.strength:
                 form = replace(form, matching=by_columns, by_columns=True)
             if contradicted is not None and stands_out(contradicted) and not stands_out(form.matching):
                 form = replace(form, matching=contradicted, by_columns=True)
         if not (form.by_columns and stands_out(form.matching)) and not is_late(deadline):
             if not search.convincing and len(own.known) < FEWEST_KNOWN and not is_late(deadline):
-                permutation = matched(form.matching.ratios, task.every_row)[0]
+                permutation = matched(form.matching.ratios, task.every_row, crowded=form.crowded)[0]
                 once = replace(task, comparisons=1)
                 early = crossings(form, permutation, once, sides=(left, right), early=True)
             if not (early and early[0].hopeless) and not is_late(deadline):
@@ -188,7 +217,7 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
             with cut_short(deadline, grace=True):
                 form = columns.in_factors(form)
         ratios = form.matching.ratios if is_late(deadline) else averaged_over_replicates(form, limits=own)
-        permutation, chances, everybody = matched(ratios, task.every_row)
+        permutation, chances, everybody = matched(ratios, task.every_row, crowded=form.crowded)
     back = [np.argsort(side.order) for side in (left, right)]
     mean_coupling = search.mean_coupling
     return PairLink(
@@ -206,18 +235,6 @@ def find_pair(left: Side, right: Side, task: Task) -> PairLink:
         orders=(left.order, right.order),
         mean_coupling=None if mean_coupling is None else mean_coupling[np.ix_(*back)],
     )
-
-
-def _is_preferred(by_columns: Matching, by_map: Matching) -> bool:
-    """Tell whether a matching by a model of all columns is preferred to one by a map.
-
-    A map has far more freedom than a model of all columns, so it must be clearly stronger. And it gives partners to
-    rows that have none: where the partners of a model of all columns stand out clearly, and no less than those of the
-    map, more pairs are no reason for the map.
-    """
-    if stands_out(by_columns) and by_columns.identification >= by_map.identification:
-        return True
-    return CLEARLY_MORE * by_columns.strength >= by_map.strength
 
 
 def by_map(link: PairLink, limits: Limits) -> NumpyArray:
@@ -304,7 +321,7 @@ def _averaged(left: Side, right: Side, form: Form, task: Task) -> Form:
         return form
     limits = task.within((len(left), len(right)))
     with cut_short(task.deadline):
-        if not matched(form.matching.ratios, task.every_row)[2]:
+        if not matched(form.matching.ratios, task.every_row, crowded=form.crowded)[2]:
             found = averaged_form(left, right, form, limits=limits, deadline=task.deadline)
             if CLEARLY_MORE * found.matching.strength > form.matching.strength:
                 return found

@@ -7,8 +7,8 @@ log-likelihood ratio of "one entity" against "two entities" is then
     log t(y; f(x), Σ) − log t(y; 0, I),
 
 with t the density of the multivariate t distribution, whose tails are fitted. The same is done from right to left. Both
-ratios estimate the same number, and both may exaggerate; they are added with weights of at most 1 together, those under
-which sure partners stand out most among all rows.
+ratios estimate the same number, and both exaggerate; they are added with the weights under which sure partners stand
+out most among all rows.
 
 Canonical pairs (`keyless.maps.canonical`) need several rows for each factor, so they can use few factors. A ridge
 shrinks every factor as far as held-out rows ask for, so that all of them can be used. Each row is judged by a
@@ -302,9 +302,6 @@ def _weights(kinds: Sequence[NumpyArray], partners: tuple[IntArray, IntArray]) -
 
     They maximise the mean log-probability of partners: of the right row among all right rows, and of the left row among
     all left rows. This mean is concave in the weights, so Newton steps reach its maximum.
-
-    All kinds estimate the same number. Partners were chosen because they stand out, so the maximum may lie at weights
-    that make more of this number than each kind says. Weights whose sum is more than 1 are divided by it.
     """
     count = len(kinds)
     weights = np.full(count, 2 * _UNTOLD_WEIGHT / count)
@@ -334,4 +331,4 @@ def _weights(kinds: Sequence[NumpyArray], partners: tuple[IntArray, IntArray]) -
         change, weights = np.abs(moved - weights).max(), moved
         if change < _WEIGHT_SETTLED:
             break
-    return weights / max(1.0, float(weights.sum()))
+    return weights

@@ -16,7 +16,6 @@ from scipy.special import expit
 
 from keyless.arrays import IntArray, NumpyArray
 from keyless.pairs.posterior import less_per_row, log_sums_with_rest, pair_places
-from keyless.sizes import TELLING_ROWS
 
 __all__ = ["chance_fit", "less_chance_fit"]
 
@@ -57,15 +56,11 @@ class _Best:
 def less_chance_fit(ratios: Any, crowded: Any, permutation: IntArray) -> Any:
     """Return log-likelihood ratios less what look-alikes reach by chance; see `chance_fit`.
 
-    Tables of few rows are left as they are: their rows tell too little about look-alikes.
-
     Args:
         ratios: left × right rows, the ratios to be lowered: dense, or sparse.
         crowded: the ratios by which look-alikes are told, before any allowance for crowds; pairs as in `ratios`.
         permutation: the right row that each left row is matched to, −1 for none.
     """
-    if min(ratios.shape) < TELLING_ROWS:
-        return ratios
     return less_per_row(ratios, *chance_fit(crowded, permutation))
 
 
