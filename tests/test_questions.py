@@ -146,9 +146,13 @@ def test_without_a_map_rows_far_from_the_mean_are_asked_for_but_no_outliers(link
     # They differ from each other: no two lie in nearly the same direction.
     directions = whitened[asked[:3]] / far[asked[:3], None]
     assert np.abs(np.triu(directions @ directions.T, 1)).max() < 0.8
-    # Where hardly any other row is left, outliers are asked for as well.
-    rest = links.questions(3, skip=np.argsort(far)[:57].tolist())
-    assert {question.row for question in rest} == set(np.argsort(far)[57:].tolist())
+    # Outliers are asked for when no other row is left, and after these.
+    order = np.argsort(far)
+    rest = [question.row for question in links.questions(5, skip=order[:50].tolist())]
+    assert set(rest[:4]) == set(order[50:54].tolist())
+    assert rest[4] in order[54:]
+    # Asking for more rows does not change which come first.
+    assert [question.row for question in links.questions(58)][:6] == asked
 
 
 def test_the_same_rows_are_asked_for_in_whatever_order_they_come(rng):

@@ -134,13 +134,21 @@ def test_every_answer_has_the_policy_and_may_not_be_kept(page):
     assert re.search("default-src [^;]*", POLICY)[0] == "default-src 'none'"
 
 
-@pytest.mark.parametrize(("path", "status"), [("/nothing", 404), ("/job/x", 422), ("/run", 422), ("/link", 405)])
-def test_addresses_of_no_page_are_answered_in_words(page, path, status):
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/nothing", 404, "There is no page of this address."),
+        ("/job/x", 422, "A value in this address is not one that the page understands. "),
+        ("/run", 422, "A value in this address is not one that the page understands. "),
+        ("/link", 405, "This address cannot be used in this way. "),
+    ],
+)
+def test_addresses_that_are_wrong_are_answered_in_words(page, path, status, said):
     answer = page.client.get(path)
     assert answer.status_code == status
-    assert 'role="alert">There is no page of this address.</p>' in answer.text
+    assert f'role="alert">{said}' in answer.text
     told = page.client.get(path, headers={"accept": "application/json"})
-    assert told.json() == {"error": "There is no page of this address."}
+    assert told.json()["error"].startswith(said)
 
 
 # Which files it sees.

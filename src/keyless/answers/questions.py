@@ -11,6 +11,7 @@ What helps depends on what is in doubt:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
@@ -25,7 +26,7 @@ from keyless.answers.distributions import distribution, likeliest_partners, soft
 from keyless.answers.labels import row_number
 from keyless.arrays import BoolArray, IntArray, NumpyArray, check_count
 from keyless.engine import Side
-from keyless.engine.foretold import far_out
+from keyless.engine.foretold import FEWEST_KNOWN, far_out
 from keyless.engine.forms import ROWS_PER_FACTOR
 from keyless.engine.symmetry import LEADING, OUTERMOST, SOFT_CORRELATION, turns
 from keyless.errors import InputError, printable
@@ -45,8 +46,13 @@ _FACTORS = 40
 """The most factors of the reference by which a map is pinned, of those that stand out of its noise. All count alike:
 both tables have weak ones in common, too."""
 
+_PINNED = 1 / 3
+"""Share of the factors of the reference for which so many known rows are usually enough to find the map: rows that fit
+a map of some factors help to find the others."""
+
 _TELL_IMAGES_APART = 3
-"""Known rows that tell all mirror images apart: if a map is still in doubt, it is so for another reason."""
+"""Known rows from which mirror images are not asked about any more. Each answer rules out all images that move its row
+far, and these are nearly all of them: if the map is still in doubt after three, it is so for another reason."""
 
 _MOST_ROWS = 5_000
 """Most rows among which the best ones to ask for are sought; of a larger table so many are taken, evenly."""
@@ -185,25 +191,27 @@ def _pinning(links: LinkedTables, free: BoolArray, count: int, told: IntArray, v
     """Return the rows that pin a map best: far from the mean row, but no outliers, and spread over the factors."""
     rows = _evenly(np.arange(len(free)))
     scores = _factors(links, 0, rows, _FACTORS, signal=True)
-    among = np.flatnonzero(free[rows])
-    ordinary = among[~far_out(scores)[among]]
-    # Outliers are asked for only if no other rows are left.
-    among = ordinary if len(ordinary) >= count else among
-    chosen = rows[among[design(scores[among], count, begun=scores[np.isin(rows, told)])]]
+    left, begun, chosen = free[rows], np.isin(rows, told), list[int]()
+    # Outliers are asked for only when no other row is left.
+    for among in (left & ~far_out(scores), left & far_out(scores)):
+        places = np.flatnonzero(among)
+        chosen += places[design(scores[places], count - len(chosen), begun=scores[begun])].tolist()
+        begun[chosen] = True
     size = scores.shape[1]
     far = np.sqrt(np.sum(scores**2, axis=1) / np.mean(np.sum(scores**2, axis=1)))
     distance = dict(zip(rows.tolist(), far.tolist(), strict=True))
+    needed = max(FEWEST_KNOWN, math.ceil(_PINNED * size))
     return [
         (
             row,
             "map",
             f"It helps to find the map between the tables: this row is {distance[row]:.1f} times as far from the mean "
             "row as rows are on average, and differs most from the rows that are known or asked for before.",
-            f"The rows of the reference differ in {size} main directions; with this answer {min(known, size)} of them "
-            f"are known. From a third of them on, the verdict is expected to change from {verdict} to linked, if the "
-            "tables can be linked at all.",
+            f"With this answer {known} {'row is' if known == 1 else 'rows are'} known. From about {max(needed, known)} "
+            f"known rows on, the verdict is expected to change from {verdict} to linked, if the tables can be linked "
+            "at all.",
         )
-        for known, row in enumerate(chosen.tolist(), start=len(told) + 1)
+        for known, row in enumerate(rows[chosen].tolist(), start=len(told) + 1)
     ]
 
 

@@ -25,13 +25,20 @@ __all__ = ["FEWEST_KNOWN", "Foretold", "far_out", "foretold_by_others"]
 FEWEST_KNOWN = 4
 """Known pairs below which none is left out: at least three are needed to lead a search."""
 
+_MATCHED = 0.5
+"""Weight of all partners of a row from which it counts as matched: it is likelier to have a partner than none."""
+
 _AGREEING = 0.3
-"""Share of the rows whose first choice must be the same by the searches that left pairs out as by the link, on average.
-Otherwise these searches found another map than the link, and what they foretell says nothing about it. Of right links
-half of the pairs or more are found again, of wrong ones hardly any (see `keyless.engine.crossing.FOUND_AGAIN`)."""
+"""Share of matched rows whose first choice must be the same by the searches that left pairs out as by the link, on
+average. Otherwise these searches found another map than the link, and what they foretell says nothing about it. Of
+right links half of the pairs or more are found again, of wrong ones hardly any (see
+`keyless.engine.crossing.FOUND_AGAIN`)."""
 
 _BEFORE = 2.0
 """Pairs that are counted as foretold just as stated, before any left-out pair is looked at; see `Foretold.belief`."""
+
+_FEWEST_LEFT_OUT = 3
+"""Pairs below which none is left out, since a single rank among a thousand candidates would seem to prove a map."""
 
 _PROVEN = 1e-3
 """The map is believed if a map that says nothing would foretell known pairs as well with a probability below this."""
@@ -57,7 +64,8 @@ class Foretold:
         first: for how many of these pairs the true partner is the first choice.
         expected: for how many of these pairs that was expected, by the probabilities that were stated for these rows.
         chance: how likely these pairs would be foretold as well by a map that says nothing; 1 where none was left out.
-        agreement: share of rows whose first choice was the same by these searches as by the link.
+        agreement: share of matched rows, known ones aside, whose first choice was the same by these searches as by the
+            link.
     """
 
     pairs: int = 0
@@ -107,8 +115,12 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
     shares: list[float] = []
     agreement: list[float] = []
     first, expected = 0, 0.0
-    if len(limits.known) < FEWEST_KNOWN or not len(telling):
+    if len(limits.known) < FEWEST_KNOWN or len(telling) < _FEWEST_LEFT_OUT:
         return Foretold()
+    matching = form.matching
+    # Known rows have the same partner by all searches.
+    unknown = np.setdiff1d(np.flatnonzero(matching.coupling.sum(axis=1) > _MATCHED), limits.known[:, 0])
+    choice = matching.ratios[unknown].argmax(axis=1)
     views = [view for view in form.searched if view.scales == form.scales] or form.searched[:1]
     for part in range(min(_PARTS, len(telling))):
         if is_late(deadline) or (part >= _PARTS_OF_HOPELESS and _chance(shares) > _HOPELESS):
@@ -123,7 +135,7 @@ def foretold_by_others(form: Form, *, limits: Limits, deadline: Deadline | None 
             ratios = averaged_over_replicates(search.run(), limits=others)
         if ratios is None:
             break
-        agreement.append(float(np.mean(ratios.argmax(axis=1) == form.matching.ratios.argmax(axis=1))))
+        agreement.append(float(np.mean(ratios[unknown].argmax(axis=1) == choice)) if len(unknown) else 1.0)
         chances = matched(ratios, None, crowded=form.crowded)[1].pairs
         for row, column in forgotten:
             expected += float(chances[row, int(np.argmax(ratios[row]))])

@@ -299,7 +299,7 @@ class Search:
                 break
         form = self._finished()
         # The best candidate tells how many first maps agree with it; the others would only take memory.
-        self.pool = self.pool[:1]
+        self.pool, self.from_known = self.pool[:1], []
         return form
 
     def _try_maps_by_moments(self) -> None:
@@ -415,8 +415,11 @@ class Search:
         """Return the best of the candidates once they are refined, matched among all rows."""
         refined: list[tuple[_Candidate, Matching]] = []
         # Crossing may raise the scores of wrong candidates above that of a right one that is not refined yet.
-        leading = self.pool[:_REFINED]
-        for one in [*leading, *(other for other in self.from_known if not any(other is one for one in leading))]:
+        wanted = self.pool[:_REFINED]
+        for one in self.from_known:
+            if not any(one.agrees(other.choice, _LIKE) for other in wanted):
+                wanted.append(one)
+        for one in wanted:
             late = is_late(self.deadline)
             if late and refined:
                 break

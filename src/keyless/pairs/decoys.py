@@ -59,4 +59,5 @@ def _hidden(ratios: NumpyArray, match: IntArray) -> NumpyArray:
     """Return how well the best candidate of each row fits, its match left out."""
     others = ratios.copy()
     others[np.arange(len(match)), match] = -np.inf
-    return np.asarray(others.max(axis=1))
+    # A row may have no other candidate; quantiles cannot be taken of −∞.
+    return np.asarray(np.maximum(others.max(axis=1), np.finfo(np.float32).min / 2))

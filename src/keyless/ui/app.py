@@ -95,6 +95,13 @@ def page(name: str, status: int = 200, **values: Any) -> "HTMLResponse":
     return HTMLResponse(templates().get_template(name).render(values), status_code=status)
 
 
+_WRONG_ADDRESS = {
+    405: "This address cannot be used in this way. Go back, and reload the page.",
+    422: "A value in this address is not one that the page understands. Go back, and use the fields of the page.",
+}
+"""What is said of an address that exists but was called wrongly, by the status of the answer."""
+
+
 async def form_of(request: "Request") -> Form:
     """Return the fields of a form that was sent.
 
@@ -143,7 +150,8 @@ def make_app(desk: Desk) -> "FastAPI":
         )
 
     def no_page(request: Request, error: Exception) -> Response:
-        return told(request, "There is no page of this address.", getattr(error, "status_code", 422))
+        status = getattr(error, "status_code", 422)
+        return told(request, _WRONG_ADDRESS.get(status, "There is no page of this address."), status)
 
     app.add_exception_handler(HTTPException, no_page)
     app.add_exception_handler(RequestValidationError, no_page)
