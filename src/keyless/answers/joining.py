@@ -126,6 +126,9 @@ def joined_columns(
         values = None if made is None else made[number][0]
         if fill and made is None:
             values = links.model.gaps(number, links._placed[0], rows)
+        if values is not None:
+            # What follows the table's own columns says which of its entries are observed.
+            values = values[:, : table.block.shape[1]]
         observed = table.observed(places)
         for (label, column), seen in zip(table.each_entry(values, places), observed, strict=True):
             known = here if fill else here & seen

@@ -100,10 +100,6 @@ _SEARCHES, _LONGEST_STEP, _NEAR_ENOUGH = 15, 3.0, 5e-3
 """The most steps in which the odds are sought that give the wanted number of pairs; the longest step, in nats; and by
 how much that number may be off, as a share of the smaller table's rows."""
 
-_TIE = 1e-9
-"""Probability that a nat of log-likelihood ratio counts as: it decides between matchings with equal sums of
-probabilities, and between no others."""
-
 
 def matched(ratios: NumpyArray, every_row: bool | None, *, crowded: bool = False) -> tuple[IntArray, Posterior, bool]:
     """Return the match of each row, the probabilities of all pairs, and whether every row was given a partner.
@@ -152,7 +148,7 @@ def _every_row(ratios: NumpyArray, whole: IntArray) -> tuple[IntArray, Posterior
     """Return what `matched` does where every row has a partner: however bad a match is, its row needs it.
 
     The matches are those of which most are expected to be right by the probabilities, so the two contradict each other
-    as seldom as possible. Where several matchings are equally good by that, the one with the highest ratios is taken.
+    as seldom as possible. Rows that this leaves without a match are matched to each other.
 
     Args:
         ratios: left × right rows, log-likelihood ratios.
@@ -161,7 +157,7 @@ def _every_row(ratios: NumpyArray, whole: IntArray) -> tuple[IntArray, Posterior
     rows = np.flatnonzero(whole >= 0)
     power = fitted_power(ratios, rows, whole[rows])
     chances = posterior(_possible(power * ratios, whole), every_row=True)
-    return every_row_matched(chances.pairs.toarray() + _TIE * ratios), chances, True
+    return _completed(best_matching(chances.pairs).permutation, ratios), chances, True
 
 
 def every_row_matched(ratios: NumpyArray) -> IntArray:
@@ -189,10 +185,9 @@ def _completed(permutation: IntArray, ratios: NumpyArray) -> IntArray:
     """Return the matches, with the rows that have none matched to each other."""
     rows = np.flatnonzero(permutation < 0)
     columns = np.setdiff1d(np.arange(ratios.shape[1]), permutation)
-    rest = ratios[np.ix_(rows, columns)]
-    found = every_row_matched(rest)
     completed = permutation.copy()
-    completed[rows] = np.append(columns, -1)[found]
+    if len(rows) and len(columns):
+        completed[rows] = np.append(columns, -1)[every_row_matched(ratios[np.ix_(rows, columns)])]
     return completed
 
 
