@@ -133,7 +133,7 @@ class Linking(Searches):
         columns: Route | None = None
         if self.way == "auto" and self.narrow and max(rows_of(self.tables)) > FEW_ROWS:
             self.so_far = columns = self.from_columns(thorough=False, deadline=self.deadline.half())
-            if _is_sharp(columns):
+            if _is_sharp(columns) or self.deadline.passed:
                 return columns
         self.so_far = pairs = self.from_joined() if len(self.tables) > 2 else self.from_pairs()
         if columns is not None and columns.linked and _expected_right(columns) > _expected_right(pairs):

@@ -196,7 +196,7 @@ def _from_outermost(left: Side, right: Side, limits: Limits, task: Task) -> _Pro
     sample = search.run()
     found = sample.matching
     early: list[Crossing] = []
-    if not search.convincing:
+    if not search.convincing and not is_late(task.deadline):
         # There may be nothing to find: then the time for all rows would be wasted.
         matches = matched(found.ratios, None, crowded=sample.crowded)[0]
         early = crossings(sample, matches, replace(task, limits=None, starts=begun, comparisons=1, callback=None))
