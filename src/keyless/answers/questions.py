@@ -4,7 +4,7 @@ What helps depends on what is in doubt:
 
 * no map is believed: known pairs of rows pin a map as they pin a regression of one table's factors on the other's. So
   rows are asked for, one after the other, whose answers leave the map least uncertain (a greedy D-optimal design).
-  Outliers are not asked for: what they say often does not hold for other rows;
+  Outliers come last: what they say often does not hold for other rows;
 * a mirror image of the map fits as well: rows that every image moves far tell the images apart;
 * the map is believed, but rows are too alike: those rows are asked for whose answer settles most rows.
 """
@@ -188,12 +188,12 @@ def _candidates(links: LinkedTables, name: str, rows: Sequence[int]) -> list[tup
 
 
 def _pinning(links: LinkedTables, free: BoolArray, count: int, told: IntArray, verdict: str) -> list[Chosen]:
-    """Return the rows that pin a map best: far from the mean row, but no outliers, and spread over the factors."""
+    """Return the rows that pin a map best: far from the mean row, and spread over the factors; outliers come last."""
     rows = _evenly(np.arange(len(free)))
     scores = _factors(links, 0, rows, _FACTORS, signal=True)
     left, begun, chosen = free[rows], np.isin(rows, told), list[int]()
-    # Outliers are asked for only when no other row is left.
-    for among in (left & ~far_out(scores), left & far_out(scores)):
+    outliers = far_out(scores)
+    for among in (left & ~outliers, left & outliers):
         places = np.flatnonzero(among)
         chosen += places[design(scores[places], count - len(chosen), begun=scores[begun])].tolist()
         begun[chosen] = True
